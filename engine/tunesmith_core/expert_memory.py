@@ -18,8 +18,8 @@ from tunesmith_core.spec_sections import ALL_LINEAR
 LEAST_RANKS = 16
 """Columns of an expert's adapter are filled up to this and to powers of two."""
 
-ROUTER_BYTES = 48
-"""Of a token and expert: scores, masks and their gradients, in 32 bits."""
+ROUTER_BYTES = 64
+"""Of a token and expert: scores, masks, probabilities whose balance is counted, and their gradients, in 32 bits."""
 CHOICE_BYTES = 96
 """Of a token and one of its experts: numbers of 64 bits that are sorted, and weights."""
 
@@ -85,6 +85,15 @@ def padded_ranks(rank: int) -> int:
     return max(LEAST_RANKS, 1 << (rank - 1).bit_length())
 
 
+def stacked_numbers(card: ModelCard) -> tuple[int, int]:
+    """Return the weights of all experts of a model, and those of a layer's, which are packed and unpacked together."""
+    experts = sparse_mlp(card)
+    if experts is None:
+        return 0, 0
+    of_layer = 3 * experts.num_experts * experts.width * card.hidden_size
+    return experts.num_layers * of_layer, of_layer
+
+
 def sparse_mlp(card: ModelCard) -> SparseMlp | None:
     """Return what a model's mixtures of experts look like; None where it has none."""
     matches = ((_EXPERT.search(name), shape) for name, shape in card.shapes.items() if len(shape) in (2, 3))
@@ -94,7 +103,8 @@ def sparse_mlp(card: ModelCard) -> SparseMlp | None:
     numbers = [shape[0] if len(shape) == 3 else int(match[2] or 0) + 1 for match, shape in found]
     # Gate and up may be one weight; down is the smallest.
     widths = [math.prod(shape[-2:]) // card.hidden_size for _, shape in found]
-    shared = [columns for name, (_, columns) in card.linear_shapes.items() if "shared" in name and "down" in name]
+    outputs = [(name, columns) for name, (_, columns) in card.linear_shapes.items() if "shared" in name]
+    shared = [columns for name, columns in outputs if "down" in name or "output" in name]
     return SparseMlp(
         num_layers=len({match[1] for match, _ in found}),
         num_experts=max(numbers),

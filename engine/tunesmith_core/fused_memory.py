@@ -12,7 +12,14 @@ from dataclasses import dataclass
 
 from tunesmith_core import expert_memory
 from tunesmith_core.adapter_ranks import is_in_layers, layer_numbers, ranks, size_of
-from tunesmith_core.mixer_memory import INTERLEAVED, Mixer, lent_numbers, mixers
+from tunesmith_core.mixer_memory import (
+    INTERLEAVED,
+    Mixer,
+    has_layers_of_one_block,
+    lent_numbers,
+    mixers,
+    num_mlps_alone,
+)
 from tunesmith_core.model_cards import ModelCard
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import ALL_LINEAR
@@ -42,11 +49,11 @@ _ATTENTION_OUTPUTS = frozenset({"o_proj", "out_proj", "dense", "c_proj"})
 _MLP_OUTPUTS = frozenset({"down_proj", "fc2", "fc_out", "dense_4h_to_h", "c_proj", "w2", "output_linear"})
 _MERGED = {"q_proj": "qkv", "k_proj": "qkv", "v_proj": "qkv", "gate_proj": "gate_up", "up_proj": "gate_up"}
 _MERGED |= {"w1": "gate_up", "w3": "gate_up"}
-_MERGED |= {"q_a_proj": "qkv", "kv_a_proj_with_mqa": "qkv"}
+_MERGED |= {"g_proj": "qkv", "q_a_proj": "qkv", "kv_a_proj_with_mqa": "qkv"}
 _MERGED |= dict.fromkeys("in_proj_qkv in_proj_z in_proj_b in_proj_a in_proj_qkvz in_proj_ba".split(), "qkv")
 
 
-_NORMS_BEHIND = (".post_feedforward_layernorm.weight", ".post_mlp_layernorm.weight")
+_NORMS_BEHIND = (".post_feedforward_layernorm.weight", ".post_mlp_layernorm.weight", ".post_ffn_norm.weight")
 """Where there is one behind the MLP, there is one behind attention."""
 
 
@@ -128,7 +135,9 @@ def products_of(card: ModelCard) -> Iterator[tuple[str, int, int]]:
 
 
 def _inner_width(card: ModelCard) -> int:
-    """Return the width of gate and up together, or of up where the MLP has no gate, of the widest layer."""
+    """Return the width of gate and up together, or of up where the MLP has no gate, of the widest layer; 0 for none."""
+    if has_layers_of_one_block(card) and not num_mlps_alone(card):
+        return 0
     leaves = {tensor.removesuffix(".weight").rpartition(".")[2] for tensor in card.linear_shapes}
     names_gate = any("gate" in leaf or leaf in ("w3", "input_linear") for leaf in leaves)
     has_gate = bool(card.expert_shapes) or not leaves or names_gate
@@ -139,15 +148,18 @@ def _gate_up(card: ModelCard, extra: int) -> int:
     """Return the numbers of a token that gate and up of a layer have, on average, with the adapters' columns."""
     experts = expert_memory.sparse_mlp(card)
     dense = _inner_width(card) + extra
+    num_mlps = num_mlps_alone(card) if has_layers_of_one_block(card) else card.num_layers
     if experts is None:
-        return dense
+        return math.ceil(dense * num_mlps / card.num_layers)
     sparse = experts.kept + (2 * experts.shared_width + extra if experts.shared_width else 0)
-    total = experts.num_layers * sparse + (card.num_layers - experts.num_layers) * dense
+    total = experts.num_layers * sparse + (num_mlps - experts.num_layers) * dense
     return math.ceil(total / card.num_layers)
 
 
 def _is_parallel(card: ModelCard) -> bool:
     """Return whether attention and MLP may read the same input, for which the layers keep one more gradient."""
+    if has_layers_of_one_block(card):
+        return False
     norms = [
         tensor
         for tensor, shape in card.shapes.items()
@@ -170,6 +182,9 @@ def weight_bytes(spec: RunSpec, card: ModelCard, size: int, embedding_on_host: b
     if embedding_on_host and not card.tied:
         total -= card.vocab_size * card.hidden_size * size
     in_4_bits = spec.quantization.kind == "nf4"
+    if in_4_bits:
+        packed, of_layer = expert_memory.stacked_numbers(card)
+        total += packed * (NF4_BYTES - size) + of_layer * size
     unpacked = [product for product in products if in_4_bits or product.has_magnitudes]
     if in_4_bits:
         total += card.num_linear_parameters * NF4_BYTES
@@ -207,10 +222,13 @@ def activation_bytes(spec: RunSpec, card: ModelCard, size: int, num_tokens: int,
     of_attention = d * (has_norms or bool(scaled & _ATTENTION_OUTPUTS))
     of_mlp = d * (has_norms or bool(scaled & _MLP_OUTPUTS))
     outputs = of_mlp + (0 if level in ("full", "saver") else of_attention)
-    kept = {"none": 2 * d + gate_up, "mlp": 2 * d, "smart": 2 * d}.get(level, d) + outputs
+    # A layer of one block leaves nothing between two.
+    middle = 0 if has_layers_of_one_block(card) else d
+    between = {"none": middle + gate_up, "mlp": middle, "smart": middle}
+    kept = d + between.get(level, 0) + outputs
     wide = [kind.kept + kind.kept_columns * extra for kind in kinds]
     attention = sum(kind.num_layers * width for kind, width in zip(kinds, wide, strict=True))
-    shared = {"none": 0, "mlp": 0, "smart": max(wide)}.get(level, max(wide) + d + of_attention)
+    shared = {"none": 0, "mlp": 0, "smart": max(wide)}.get(level, max(wide) + middle + of_attention)
     num_kept = min(NUM_SLOTS, card.num_layers) if level == "saver" else card.num_layers
     keeps_attention = level in ("none", "mlp")
     num_sums = sum(kind.num_sums * (kind.num_layers + 1 if keeps_attention else 2) for kind in kinds)

@@ -21,13 +21,26 @@ INTERLEAVED = "query_key_value"
 
 _IN_TURN = (f".{INTERLEAVED}.weight", ".attn.qkv_proj.weight")
 _BEHIND_ROTATION = ".query_layernorm.weight"
+_IN_STEPS = ("llama4", "llama4_text")
+"""Types with norms behind the rotation that have no weights."""
+
 _QUERY_NORMS = (".q_norm.weight", ".q_layernorm.weight", _BEHIND_ROTATION)
 _OUTPUT_NORM = ".attn_sub_norm.weight"
+_HEAD_GATES = "g_proj"
 
 OF_RULE = ".linear_attn.conv1d.weight"
+OF_CHANNELS = ".self_attn.conv1d.weight"
 GATED = ".conv.conv.weight"
-OF_SCAN = ".mamba.conv1d.weight"
-"""Convolutions of the delta rule, those between gates, and those of the state-space scan."""
+OF_SCAN = (".mamba.conv1d.weight", ".mixer.conv1d.weight")
+"""Convolutions of the delta rule, of that with a decay for each channel, between gates, and of the state-space scan."""
+
+_ALONE = re.compile(r"\.\d+\.mixer\.")
+"""What is in a layer of one block."""
+_MLP_ALONE = re.compile(r"\.(\d+)\.mixer\.(?:experts\..*|up_proj\.weight)$")
+
+_OF_SCAN = re.compile(r".*\.(?:mamba|mixer)\.")
+
+_RATES = (".mamba.A_log", ".mixer.A_log")
 
 MOST_IN_PART = 16
 """Heads of a group whose gradients of b and c one program of a scan adds up."""
@@ -87,8 +100,10 @@ def mixers(card: ModelCard, has_raw: bool) -> list[Mixer]:
         card: of the model.
         has_raw: DoRA's magnitudes need queries and keys as they were before they were rotated.
     """
+    of_channels = sum(name.endswith(OF_CHANNELS) for name in card.shapes)
     if any(name.endswith(_EXPANSION) for name in card.linear_shapes):
-        return [_latent(card)]
+        latent = _latent(card, card.num_layers - of_channels)
+        return [latent, _channel_delta(card, of_channels)] if of_channels else [latent]
     if any(name.endswith(".layer_scalar") for name in card.shapes):
         return _sharing(card)
     of_rules, gated, of_scans = (
@@ -96,8 +111,11 @@ def mixers(card: ModelCard, has_raw: bool) -> list[Mixer]:
         for ending in (OF_RULE, GATED, OF_SCAN)
     )
     # The first Mamba has a rate for each number of a state, and is never fused.
-    of_scans = of_scans if all(len(s) == 1 for n, s in card.shapes.items() if n.endswith(".mamba.A_log")) else []
-    found = [_attention(card, card.num_layers - len(of_rules) - len(gated) - len(of_scans), has_raw)]
+    of_scans = of_scans if all(len(s) == 1 for n, s in card.shapes.items() if n.endswith(_RATES)) else []
+    if of_scans and _has_branches(card):
+        return [_together(card, _attention(card, len(of_scans), has_raw), _scan(card, len(of_scans), of_scans[0]))]
+    others = len(of_rules) + len(gated) + len(of_scans) + num_mlps_alone(card)
+    found = [_attention(card, card.num_layers - others, has_raw)] if others < card.num_layers else []
     if of_rules:
         found.append(_delta(card, len(of_rules), of_rules[0]))
     if gated:
@@ -107,19 +125,55 @@ def mixers(card: ModelCard, has_raw: bool) -> list[Mixer]:
     return found
 
 
+def has_layers_of_one_block(card: ModelCard) -> bool:
+    """Return whether a layer is attention, a scan or an MLP, but not two of them (Mamba 2, Nemotron H)."""
+    return any(map(_ALONE.search, card.shapes))
+
+
+def num_mlps_alone(card: ModelCard) -> int:
+    """Return how many of such layers are MLPs."""
+    return len({match[1] for match in map(_MLP_ALONE.search, card.shapes) if match})
+
+
+def _has_branches(card: ModelCard) -> bool:
+    """Return whether layers have attention and a scan beside each other (Falcon H1)."""
+    parts = [
+        {name.removesuffix(ending) for name in card.shapes if name.endswith(ending)}
+        for ending in (OF_SCAN[0], ".self_attn.q_proj.weight")
+    ]
+    return bool(parts[0] & parts[1])
+
+
+def _together(card: ModelCard, attention: Mixer, scan: Mixer) -> Mixer:
+    """Return both as one kind: buffers side by side, and room for the result of one and for its gradient."""
+    return replace(
+        attention,
+        kept=attention.kept + scan.kept,
+        kept_columns=attention.kept_columns + scan.kept_columns,
+        block=max(attention.block, scan.block),
+        beside=attention.beside + scan.beside + 2 * card.hidden_size,
+        beside_columns=attention.beside_columns + scan.beside_columns + 1,
+        bytes_at_once=attention.bytes_at_once + scan.bytes_at_once,
+    )
+
+
 def _attention(card: ModelCard, num_layers: int, has_raw: bool) -> Mixer:
     q, k = card.num_heads * card.head_dim, card.num_kv_heads * card.head_dim
+    gates = max(_of_layers(card, _HEAD_GATES).values(), default=0)
+    if gates:
+        # Layers may have more heads than the config's (Laguna).
+        q = max(q, *_of_layers(card, "q_proj").values())
     v, o = _value_widths(card, q, k)
     in_turn = card.num_kv_heads > 1 and any(name.endswith(_IN_TURN) for name in card.linear_shapes)
     has_norms = any(name.endswith(_QUERY_NORMS) for name in card.shapes)
-    in_steps = any(name.endswith(_BEHIND_ROTATION) for name in card.shapes)
-    apart = any(name.endswith(_OUTPUT_NORM) for name in card.shapes)
+    in_steps = card.model_type in _IN_STEPS or any(name.endswith(_BEHIND_ROTATION) for name in card.shapes)
+    apart = bool(gates) or any(name.endswith(_OUTPUT_NORM) for name in card.shapes)
     beside = (q + k + v if in_turn else 0) + (o if apart else 0) + (4 * q + 2 * k + v if in_steps else 0)
     plain = Mixer(
         num_layers=num_layers,
-        kept=q + k + v + o,
+        kept=q + k + v + o + gates,
         kept_columns=0 if apart else 1,
-        block=q + k + v + o + (q + k if has_raw or has_norms else 0),
+        block=q + k + v + o + gates + (q + k if has_raw or has_norms else 0),
         beside=beside,
         beside_columns=int(in_turn) + int(apart),
         width=q,
@@ -198,23 +252,31 @@ def lent_numbers(card: ModelCard, size: int) -> int:
     return sum(2 * widths.get(q, 0) for q in lent) * (1 + 4 // size) if keys else 0
 
 
-def _latent(card: ModelCard) -> Mixer:
+def _of_one(card: ModelCard, ending: str) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a mixer's weights by their names in it: of the first that has such a weight."""
+    prefix = next(name for name in card.shapes if name.endswith(ending)).rpartition(".self_attn.")[0] + ".self_attn."
+    found = {name.removeprefix(prefix): shape for name, shape in card.shapes.items() if name.startswith(prefix)}
+    return {name.removesuffix(".weight"): tuple(shape) for name, shape in found.items()}
+
+
+def _latent(card: ModelCard, num_layers: int) -> Mixer:
     """Return latent attention: what inputs and expansions give is kept, heads are made again from it."""
-    shapes = {name.rpartition(".self_attn.")[2].removesuffix(".weight"): shape for name, shape in card.shapes.items()}
+    shapes = _of_one(card, _EXPANSION)
     c, heads = shapes["kv_a_layernorm"][0], card.num_heads
     columns, expanded, values = shapes["kv_a_proj_with_mqa"][0], shapes["kv_b_proj"][0], shapes["o_proj"][1]
     has_latents = "q_b_proj" in shapes
     q = shapes["q_b_proj" if has_latents else "q_proj"][0]
     of_queries = shapes["q_a_proj"][0] if has_latents else q
-    columns += of_queries
+    gates = shapes["g_proj"][0] if "g_proj" in shapes else 0
+    columns += of_queries + gates
     return Mixer(
-        num_layers=card.num_layers,
+        num_layers=num_layers,
         kept=columns + q * has_latents + expanded + values,
         kept_columns=1,
         # A room holds the padded output or the gradient of the queries, the other that or what is expanded.
         block=3 * q + q + max(q, expanded) + values + columns,
-        beside=max(c, of_queries * has_latents),
-        beside_columns=1,
+        beside=max(c, of_queries * has_latents) + (values if gates else 0),
+        beside_columns=2 if gates else 1,
         width=q,
         num_groups=heads,
         num_sums=heads,
@@ -226,7 +288,7 @@ def _latent(card: ModelCard) -> Mixer:
 
 def _delta(card: ModelCard, num_layers: int, c: int) -> Mixer:
     shapes = {name.rpartition(".linear_attn.")[2]: shape for name, shape in card.shapes.items()}
-    h, head_width = shapes["A_log"][0], shapes["norm.weight"][0]
+    h, head_width = shapes["A_log"][0], shapes["norm.weight" if "norm.weight" in shapes else "o_norm.weight"][0]
     v = h * head_width
     inputs = c + v + 2 * h
     in_two = "in_proj_qkvz.weight" in shapes
@@ -247,6 +309,30 @@ def _delta(card: ModelCard, num_layers: int, c: int) -> Mixer:
     )
 
 
+def _channel_delta(card: ModelCard, num_layers: int) -> Mixer:
+    shapes = _of_one(card, OF_CHANNELS)
+    c, h, head_width = shapes["conv1d"][0], shapes["b_proj"][0], shapes["o_norm"][0]
+    v = h * head_width
+    both = ("g_a_proj", "g_b_proj", "g_proj"), ("forget_gate.f_a_proj", "forget_gate.f_b_proj", "forget_gate.f_proj")
+    latents = [shapes[first][0] for first, _, _ in both if first in shapes]
+    inputs = c + h + sum(latents) + v * (len(both) - len(latents))
+    padded = _padded(head_width)
+    return Mixer(
+        num_layers=num_layers,
+        kept=inputs + v * len(latents) + v,
+        kept_columns=0,
+        block=2 * c + v + inputs + v * len(latents),
+        beside=v + max(latents, default=0),
+        beside_columns=1 + bool(latents),
+        width=v,
+        num_groups=h,
+        num_sums=0,
+        numbers_at_once=0,
+        bytes_at_once=h * (24 * padded + 8 * CHUNK + 8 * padded**2 // CHUNK + 44) + FIRST_TOKEN_BYTES,
+        block_columns=1 + len(latents),
+    )
+
+
 def _convolution(num_layers: int, channels: int) -> Mixer:
     return Mixer(
         num_layers=num_layers,
@@ -264,7 +350,7 @@ def _convolution(num_layers: int, channels: int) -> Mixer:
 
 
 def _scan(card: ModelCard, num_layers: int, c: int) -> Mixer:
-    shapes = {name.rpartition(".mamba.")[2]: shape for name, shape in card.shapes.items()}
+    shapes = {_OF_SCAN.sub("", name): shape for name, shape in card.shapes.items() if _OF_SCAN.match(name)}
     h, v, groups = shapes["A_log"][0], shapes["out_proj.weight"][1], card.state_groups
     keys, values = (_padded(width) for width in ((c - v) // (2 * groups), v // h))
     in_part = max(number for number in range(1, MOST_IN_PART + 1) if h // groups % number == 0)

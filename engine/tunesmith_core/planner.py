@@ -12,7 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tunesmith_core import adapter_shapes, full_memory, fused_memory, reward_models, rollout_memory, teacher_memory
+from tunesmith_core import (
+    adapter_shapes,
+    expert_memory,
+    full_memory,
+    fused_memory,
+    reward_models,
+    rollout_memory,
+    teacher_memory,
+)
 from tunesmith_core.adapter_kinds import KINDS
 from tunesmith_core.adapter_ranks import FROM_WEIGHTS, adapts_experts, is_in_layers, layer_numbers, ranks, size_of
 from tunesmith_core.errors import TunesmithError
@@ -455,6 +463,12 @@ def _plain_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
         num_unpacked = 2 if spec.quantization.kind == "int8" else 1
         largest = max((rows * columns for rows, columns in card.linear_shapes.values()), default=0)
         weights += size * num_unpacked * largest
+    if spec.quantization.kind == "nf4":
+        packed, of_layer = expert_memory.stacked_numbers(card)
+        num_layers = 1 if spec.hardware.activation_checkpointing else card.num_layers
+        # Autograd keeps what was unpacked. A sum with an adapter is one more.
+        num_kept = num_layers + bool(expert_memory.num_ranks(spec, card))
+        weights += packed * (NF4_BYTES - size) + of_layer * num_kept * size
     # The adapter and its gradients are 32-bit; 16-bit arithmetic takes a 16-bit copy of it.
     copy_bytes = 2 if size == 2 else 0
     adapter = num_adapter_parameters(spec, card) * (4 + 4 + copy_bytes + beside_bytes(spec))

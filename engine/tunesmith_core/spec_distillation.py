@@ -22,7 +22,7 @@ class TeacherSpec:
     weights: str = declared(
         "none",
         label="Weights of the bigger model",
-        meaning="None keeps the bigger model at 16 bits. NF4 stores its linear layers in 4 bits.",
+        meaning="None keeps the bigger model at 16 bits. NF4 stores its linear layers and experts in 4 bits.",
         choices=("none", "nf4"),
         effect="NF4 needs about a quarter of the memory, and the bigger model answers a little less exactly.",
     )

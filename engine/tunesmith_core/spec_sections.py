@@ -478,8 +478,9 @@ class QuantizationSpec:
         "none",
         label="Frozen weights",
         meaning=(
-            "None keeps the model at 16 bits (LoRA). NF4 stores its linear layers in 4 bits (QLoRA). Int8 stores "
-            "them in 8 bits (LLM.int8), closer to the original, and trains in plain PyTorch."
+            "None keeps the model at 16 bits (LoRA). NF4 stores its linear layers and experts in 4 bits "
+            "(QLoRA). Int8 stores its linear layers in 8 bits (LLM.int8), closer to the original, and trains in plain "
+            "PyTorch."
         ),
         choices=("none", "nf4", "int8"),
         effect="NF4 needs about a quarter of the weight memory and is a little slower. Int8 needs half and is slower.",

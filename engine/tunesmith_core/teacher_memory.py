@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from tunesmith_core import expert_memory
 from tunesmith_core.datafmt.stored import KEPT_TOKENS
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.fused_memory import NF4_BYTES
@@ -53,7 +54,8 @@ def parts(spec: RunSpec, card: ModelCard, size: int, tokens: int) -> dict[str, i
     if spec.teacher.weights == "nf4":
         # One matrix at a time is unpacked to be multiplied with.
         largest = max((rows * columns for rows, columns in teacher.linear_shapes.values()), default=0)
-        weights += round(linear * NF4_BYTES) + largest * size
+        packed, of_layer = expert_memory.stacked_numbers(teacher)
+        weights += round(linear * NF4_BYTES + packed * (NF4_BYTES - size)) + max(largest, of_layer) * size
     else:
         weights += linear * size
     return {"teacher": weights, **found}

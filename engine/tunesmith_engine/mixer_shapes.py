@@ -88,6 +88,8 @@ class AttentionShape:
         interleaved: rotation pairs neighbouring numbers (Cohere) instead of halves.
         backwards: the layer's own code turns by the opposite angle (NanoChat); the model's table is for that already.
         output_gate: q gives each head's queries and, behind them, its gate; the output is multiplied by sigmoid(gate).
+        head_gate: "sigmoid" or "softplus" of one number for each head, behind q, k and v, multiplies the head's output
+            (LFM3, Laguna); "" without.
         pieces: where q, k, v and the gates lie in what the inputs give (GPT-NeoX, Falcon, CodeGen, Qwen3-Next); None
             where they lie in this order.
         value_norm: norm of each value head, without a weight (Gemma 4).
@@ -110,6 +112,7 @@ class AttentionShape:
     interleaved: bool = False
     backwards: bool = False
     output_gate: bool = False
+    head_gate: str = ""
     pieces: tuple[Piece, ...] | None = None
     chunk: int | None = None
     sinks: torch.Tensor | None = None
@@ -158,7 +161,12 @@ class AttentionShape:
     def num_columns(self) -> int:
         """Numbers of queries, gates, keys and values that a token has of its own."""
         own = 0 if self.source is not None else self.num_key_value_heads * (self.head_dim + self.value_dim)
-        return self.numbers_per_token + own + (self.output_width if self.output_gate else 0)
+        return self.numbers_per_token + own + self.num_gates
+
+    @property
+    def num_gates(self) -> int:
+        """Gates of a token."""
+        return self.output_width if self.output_gate else self.num_heads if self.head_gate else 0
 
     @property
     def shares(self) -> bool:
@@ -190,11 +198,11 @@ class AttentionShape:
 
 @dataclass(frozen=True, slots=True)
 class DeltaShape:
-    """What Qwen3-Next has in most layers in attention's place: heads with a state, by the gated delta rule.
+    """What Qwen3-Next, Qwen3.5 and OLMo Hybrid have in attention's place: heads with a state, by the gated delta rule.
 
     The inputs give q, k, v, z, b and a. A short convolution with SiLU goes over q, k and v; each value head then has
-    the rule's output o for decays exp(-exp(decay_log) softplus(a + decay_bias)) and strengths sigmoid(b), and the
-    block's output is output(norm(o) * silu(z)); see kernels/delta_rule.py.
+    the rule's output o for decays exp(-exp(decay_log) softplus(a + decay_bias)) and strengths sigmoid(b) times
+    `strength`, and the block's output is output(norm(o) * silu(z)); see kernels/delta_rule.py.
 
     Attributes:
         inputs: modules whose outputs, side by side, have what is named above.
@@ -206,6 +214,7 @@ class DeltaShape:
         convolution_bias: [channels] or None.
         decay_log, decay_bias: [num_heads].
         norm: over value_dim.
+        strength: the most that a token corrects; above 1 a state may turn its sign (OLMo Hybrid's 2).
     """
 
     inputs: tuple[nn.Module, ...]
@@ -220,6 +229,7 @@ class DeltaShape:
     decay_log: torch.Tensor
     decay_bias: torch.Tensor
     norm: Norm
+    strength: float = 1.0
 
     @property
     def num_channels(self) -> int:
@@ -235,6 +245,82 @@ class DeltaShape:
     def num_groups(self) -> int:
         """Groups of heads that can be computed apart."""
         return self.num_key_heads
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelDeltaShape:
+    """What Kimi Linear has in most layers in attention's place: the delta rule with a decay for each channel of a key.
+
+    The inputs give q, k, v, then the gates z of the output and the raw gates a of the decays, or latents of either, and
+    b. A short convolution with SiLU goes over q, k and v; each head has the rule's output o for the decays of
+    kernels/channel_delta.py and strengths sigmoid(b), and the block's output is output(norm(o) * sigmoid(z)).
+
+    Attributes:
+        inputs: modules whose outputs, side by side, have what is named above.
+        gate_expansion, decay_expansion: from latents to z and to a, or None where the inputs give these.
+        gate_columns, decay_columns: of z and of a, or of their latents, in what the inputs give.
+        output: the output projection.
+        num_heads: of queries, keys and values.
+        key_dim, value_dim: of a head.
+        convolution: [channels, width] over the channels of q, k and v, the token itself last.
+        convolution_bias: [channels] or None.
+        decay_log: logarithms of the rates, [num_heads].
+        decay_bias: [num_heads * key_dim].
+        decay_floor: see `channel_delta.Gates`.
+        norm: over value_dim.
+    """
+
+    inputs: tuple[nn.Module, ...]
+    gate_expansion: nn.Module | None
+    decay_expansion: nn.Module | None
+    gate_columns: int
+    decay_columns: int
+    output: nn.Module
+    num_heads: int
+    key_dim: int
+    value_dim: int
+    convolution: torch.Tensor
+    convolution_bias: torch.Tensor | None
+    decay_log: torch.Tensor
+    decay_bias: torch.Tensor
+    decay_floor: float | None
+    norm: Norm
+
+    @property
+    def num_keys(self) -> int:
+        """Width of all heads' keys."""
+        return self.num_heads * self.key_dim
+
+    @property
+    def numbers_per_token(self) -> int:
+        """Width of all heads' values."""
+        return self.num_heads * self.value_dim
+
+    @property
+    def num_channels(self) -> int:
+        """Width of q, k and v together."""
+        return 2 * self.num_keys + self.numbers_per_token
+
+    @property
+    def num_columns(self) -> int:
+        """Columns of what the inputs give."""
+        return self.num_channels + self.gate_columns + self.decay_columns + self.num_heads
+
+    @property
+    def num_expanding(self) -> int:
+        """Weights of the expansions."""
+        of_gates = self.gate_columns * self.numbers_per_token if self.gate_expansion else 0
+        return of_gates + (self.decay_columns * self.num_keys if self.decay_expansion else 0)
+
+    @property
+    def num_groups(self) -> int:
+        """Groups of heads that can be computed apart."""
+        return self.num_heads
+
+    @property
+    def expansions(self) -> tuple[nn.Module | None, nn.Module | None]:
+        """Those of the gates and of the decays."""
+        return self.gate_expansion, self.decay_expansion
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,8 +407,8 @@ class LatentShape:
     """Attention whose keys and values come through a narrow latent vector (DeepSeek).
 
     The inputs give queries, or their latents, then the latents of keys and values, then the turning part that the keys
-    of all heads share. Latents are normalised and expanded. A head of queries and keys is a plain part and a turning
-    part, which alone is rotated; see kernels/latent_heads.py.
+    of all heads share, then a gate of each head's output where there are gates. Latents are normalised and expanded. A
+    head of queries and keys is a plain part and a turning part, which alone is rotated; see kernels/latent_heads.py.
 
     Attributes:
         inputs: modules whose outputs, side by side, have what is named above.
@@ -333,6 +419,7 @@ class LatentShape:
         plain_dim, turning_dim, value_dim: widths of the parts of a head.
         latent_dim: width of the latents of keys and values.
         scale, rotary, interleaved: as in `AttentionShape`.
+        output_gate: each head's output is multiplied by sigmoid(its gate) (Ling 3).
     """
 
     inputs: tuple[nn.Module, ...]
@@ -349,6 +436,7 @@ class LatentShape:
     scale: float
     rotary: bool = True
     interleaved: bool = False
+    output_gate: bool = False
 
     @property
     def inner(self) -> AttentionShape:
@@ -375,12 +463,24 @@ class LatentShape:
     @property
     def num_columns(self) -> int:
         """Columns of what the inputs give."""
-        return self.num_query_columns + self.latent_dim + self.turning_dim
+        gates = self.num_heads if self.output_gate else 0
+        return self.num_query_columns + self.latent_dim + self.turning_dim + gates
+
+    @property
+    def turning_columns(self) -> slice:
+        """Where the turning part of the keys is in what the inputs give."""
+        first = self.num_query_columns + self.latent_dim
+        return slice(first, first + self.turning_dim)
 
     @property
     def num_expanded(self) -> int:
         """Columns to which the latents of keys and values are expanded."""
         return self.num_heads * (self.plain_dim + self.value_dim)
+
+    @property
+    def expansions(self) -> tuple[nn.Module | None, nn.Module | None]:
+        """Those of queries and of keys and values."""
+        return self.query_expansion, self.expansion
 
     @property
     def num_expanding(self) -> int:
@@ -389,5 +489,35 @@ class LatentShape:
         return of_queries + self.latent_dim * self.num_expanded
 
 
-MixerShape = AttentionShape | DeltaShape | ConvolutionShape | StateSpaceShape | LatentShape
+@dataclass(frozen=True, slots=True)
+class ParallelShape:
+    """Attention and a state-space scan that read the same norm (Falcon H1): factors times their outputs are added.
+
+    Attributes:
+        attention: its scale and its factor have what its input is multiplied by in them.
+        scan: beside it.
+        factors: of the outputs of both.
+        input_factor: what attention's input is multiplied by; its projections have no bias where that isn't 1.
+    """
+
+    attention: AttentionShape
+    scan: StateSpaceShape
+    factors: tuple[float, float]
+    input_factor: float = 1.0
+
+    @property
+    def numbers_per_token(self) -> int:
+        """Width of all heads of both."""
+        return self.attention.numbers_per_token + self.scan.numbers_per_token
+
+
+Branch = AttentionShape | DeltaShape | ChannelDeltaShape | ConvolutionShape | StateSpaceShape | LatentShape
+MixerShape = Branch | ParallelShape
 """What lets the tokens of a document see each other."""
+
+
+def branches_of(mixer: object) -> list[Branch]:
+    """Return what a layer has in attention's place that is understood: itself, the two of a parallel one, or none."""
+    if isinstance(mixer, ParallelShape):
+        return [mixer.attention, mixer.scan]
+    return [mixer] if isinstance(mixer, Branch) else []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,12 +12,15 @@ from torch import nn
 from tunesmith_core.messages import MessageError
 from tunesmith_engine.mixer_shapes import (
     AttentionShape,
+    Branch,
+    ChannelDeltaShape,
     ConvolutionShape,
     DeltaShape,
     LatentShape,
     MixerShape,
     Norm,
     StateSpaceShape,
+    branches_of,
 )
 
 
@@ -30,6 +33,7 @@ class MlpShape:
         activation: "silu", "gelu" (exact), "gelu_tanh", "quick_gelu", "relu" or "relu2" (its square).
         function: an activation without a name, which is run as it is written; only where there is no gate.
         norm: of what the down projection reads (BitNet), or None.
+        scales: factors of gate and of up (Falcon H1), or None.
     """
 
     inputs: tuple[nn.Module, ...]
@@ -39,6 +43,7 @@ class MlpShape:
     gated: bool = True
     function: nn.Module | None = None
     norm: Norm | None = None
+    scales: tuple[float, float] | None = None
 
     @property
     def inner_width(self) -> int:
@@ -67,10 +72,12 @@ class Gate:
 class SparseShape:
     """A mixture of experts: scale * the weighted sum of the chosen experts, plus what all tokens go through.
 
+    What all tokens go through may stand in the layer's own code (Granite).
+
     The router runs as it is written: it is small, and its formula differs from model to model.
 
     Attributes:
-        module: the whole block.
+        module: the block with the router.
         role: the name of the experts in it.
         experts: what has their weights, [experts, outputs, inputs] in one tensor for each product.
         wrapped: the experts with PEFT's layers around them, if there are any.
@@ -79,9 +86,13 @@ class SparseShape:
         transposed: weights lie as [experts, inputs, outputs] (gpt-oss).
         scale: factor of the experts' sum.
         shared: the MLP that all tokens go through, or None.
-        shared_module, shared_role: its module and the module's name in the block.
+        shared_module, shared_role: its module and the module's name in the block, "" where it stands beside that.
+        shared_scale: factor of its output.
         shared_gate: a linear layer with one output, whose sigmoid multiplies the shared MLP's output; or None.
         returns_pair: the block returns something beside its output.
+        scores: name in the block of a router that gives weights of all experts, 0 of those that are not chosen; they
+            multiply what experts read (Llama 4). "" for weights of what experts give.
+        norm, norm_role: of all that (A.X K1), and its name in the block, or None.
     """
 
     module: nn.Module
@@ -99,6 +110,30 @@ class SparseShape:
     shared_role: str = ""
     shared_gate: nn.Module | None = None
     returns_pair: bool = False
+    shared_scale: float = 1.0
+    scores: str = ""
+    norm: Norm | None = None
+    norm_role: str = ""
+
+    @property
+    def parts(self) -> list[nn.Module]:
+        """What has its weights."""
+        beside = self.shared_module is not None and not self.shared_role
+        return [self.module, self.shared_module] if beside and self.shared_module is not None else [self.module]
+
+
+class Beside(nn.Module):
+    """Parts that read the same and are added up."""
+
+    def __init__(self, parts: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the sum of what the parts give."""
+        outputs = [part(x) for part in self.parts]
+        total: torch.Tensor = sum(output[0] if isinstance(output, tuple) else output for output in outputs)
+        return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +216,8 @@ class LayerShape:
     added to what the norm gives: x = input_norm(x), x += scale * attention(x), and so on. The last norm of a layer is
     the next layer's input_norm, or the model's final one.
 
+    A layer may have one of the two blocks alone (Mamba 2, Nemotron H); the other and its norms are None then.
+
     Attributes:
         name: as in `named_modules`.
         attention: attention, or what the layer has in its place; what isn't understood runs as it was written.
@@ -196,8 +233,8 @@ class LayerShape:
     """
 
     name: str
-    attention: MixerShape | Unfused
-    mlp: MlpShape | SparseShape | Unfused
+    attention: MixerShape | Unfused | None
+    mlp: MlpShape | SparseShape | Unfused | None
     input_norm: Norm | None
     post_attention_norm: Norm | None
     mlp_norm: Norm | None
@@ -256,6 +293,24 @@ class Caller(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class BalanceShape:
+    """What a model adds to its mean loss for an even use of its experts, see `fused.balance`.
+
+    Attributes:
+        weight: of it.
+        num_experts, per_token: of each layer, and of each token as it counts here.
+        router: class of the modules in the layers' blocks that give the logits of all experts.
+        index: of the logits among their results.
+    """
+
+    weight: float
+    num_experts: int
+    per_token: int
+    router: type
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
 class Placeholders:
     """Tokens in whose places a model puts images; in a text they are read as padding.
 
@@ -280,6 +335,7 @@ class ModelShape:
         embedding_norm: a norm of the sum, before the layers (BLOOM), or None.
         per_layer: what each layer's third block reads, or None.
         placeholders: tokens that are read as others, or None.
+        balance: what is added to the loss for an even use of experts, or None.
         head: output projection; logits become softcap * tanh(logit_scale * logits / softcap).
         notes: what is not fused and why, a sentence each.
         handing: calls what runs as it was written; None where all is understood.
@@ -299,6 +355,7 @@ class ModelShape:
     embedding_norm: Norm | None = None
     per_layer: PerLayerInputs | None = None
     placeholders: Placeholders | None = None
+    balance: BalanceShape | None = None
     notes: list[str] = field(default_factory=list)
     handing: Caller | None = None
     begins_as_written: bool = False
@@ -310,36 +367,51 @@ class ModelShape:
         return [*first, self.final_norm, *(norm for layer in self.layers for norm in layer.norms)]
 
     @property
+    def rotary_kinds(self) -> set[str]:
+        """Keys of the rotary tables that layers take."""
+        mixers = [(layer.rotary_kind, mixer) for layer in self.layers for mixer in branches_of(layer.attention)]
+        return {kind for kind, mixer in mixers if isinstance(mixer, AttentionShape | LatentShape) and mixer.rotary}
+
+    @property
     def trained_sinks(self) -> list[nn.Parameter]:
         """The sinks of all layers' attention that are trained."""
         return [each.trained_sinks for each in self.attentions if each.trained_sinks is not None]
 
     @property
+    def mixers(self) -> list[Branch]:
+        """What all layers have in attention's place that is understood; parallel ones are two."""
+        return [branch for layer in self.layers for branch in branches_of(layer.attention)]
+
+    @property
     def attentions(self) -> list[AttentionShape]:
         """The attention of all layers that have it and are understood."""
-        mixers = [layer.attention for layer in self.layers]
-        latent = [mixer.inner if isinstance(mixer, LatentShape) else mixer for mixer in mixers]
+        latent = [mixer.inner if isinstance(mixer, LatentShape) else mixer for mixer in self.mixers]
         return [mixer for mixer in latent if isinstance(mixer, AttentionShape)]
 
     @property
     def latents(self) -> list[LatentShape]:
         """The layers' attention that is latent."""
-        return [layer.attention for layer in self.layers if isinstance(layer.attention, LatentShape)]
+        return [mixer for mixer in self.mixers if isinstance(mixer, LatentShape)]
 
     @property
     def deltas(self) -> list[DeltaShape]:
         """The delta rule of all layers that have it."""
-        return [layer.attention for layer in self.layers if isinstance(layer.attention, DeltaShape)]
+        return [mixer for mixer in self.mixers if isinstance(mixer, DeltaShape)]
+
+    @property
+    def channel_deltas(self) -> list[ChannelDeltaShape]:
+        """The channel-wise delta rule of all layers that have it."""
+        return [layer.attention for layer in self.layers if isinstance(layer.attention, ChannelDeltaShape)]
 
     @property
     def convolutions(self) -> list[ConvolutionShape]:
         """The gated convolution of all layers that have it."""
-        return [layer.attention for layer in self.layers if isinstance(layer.attention, ConvolutionShape)]
+        return [mixer for mixer in self.mixers if isinstance(mixer, ConvolutionShape)]
 
     @property
     def scans(self) -> list[StateSpaceShape]:
         """The state-space scan of all layers that have it."""
-        return [layer.attention for layer in self.layers if isinstance(layer.attention, StateSpaceShape)]
+        return [mixer for mixer in self.mixers if isinstance(mixer, StateSpaceShape)]
 
 
 class NotFusableError(MessageError):

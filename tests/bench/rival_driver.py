@@ -107,7 +107,7 @@ class Rival:
         from peft import LoraConfig
 
         rank = self.arguments.rank
-        options: dict[str, Any] = {"dtype": torch.bfloat16, "attn_implementation": "sdpa"}
+        options: dict[str, Any] = {"dtype": torch.bfloat16}
         if ON_GPU:
             options["device_map"] = {"": 0}
         if self.arguments.method == "qlora":

@@ -13,6 +13,7 @@ import torch
 from tests.convergence.parity import STEP_ROWS, Case, Curve, train_ours, train_trl
 
 FAMILIES = ("llama3", "qwen2", "gemma2", "phi3", "cohere")
+THIS_YEARS = ("lfm2", "qwen3.5", "gemma4", "gpt-oss", "deepseek-v3", "qwen3-moe")
 QUICK = ("llama3", "gemma2")
 """The plainest one and the one with most peculiarities."""
 NOISE_FACTOR = 2.0
@@ -57,7 +58,8 @@ def rounding_variants(case: Case, out: Path) -> list[Curve]:
 
 
 @pytest.mark.parametrize(
-    "family", [pytest.param(family, marks=() if family in QUICK else pytest.mark.long) for family in FAMILIES]
+    "family",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in (*FAMILIES, *THIS_YEARS)],
 )
 def test_few_steps(family: str, tmp_path: Path) -> None:
     case = Case(family, 0, num_steps=12)

@@ -38,3 +38,17 @@ def test_a_norm_of_what_the_output_reads_takes_two_tiles() -> None:
     normed = replace(CARD, shapes={"layers.0.mlp.ffn_sub_norm.weight": (CARD.intermediate_size,)})
     with_norm, without = (activation_bytes(RunSpec(), card, 2, 4096, "none") for card in (normed, CARD))
     assert with_norm > without
+
+
+def test_gates_of_heads_take_room_and_layers_may_have_more_heads() -> None:
+    weights = {"q_proj": (2 * Q, 4096), "k_proj": (K, 4096), "v_proj": (K, 4096), "o_proj": (4096, 2 * Q)}
+    linear = {f"layers.1.self_attn.{name}.weight": shape for name, shape in weights.items()}
+    gated = replace(CARD, linear_shapes={**linear, "layers.1.self_attn.g_proj.weight": (64, 4096)})
+    (found,) = mixers(gated, False)
+    assert (found.kept, found.kept_columns) == (2 * Q + 2 * K + 2 * Q + 64, 0)
+    assert (found.block, found.beside, found.beside_columns) == (found.kept, 2 * Q, 1)
+
+
+def test_norms_without_weights_behind_the_rotation_are_known_by_type() -> None:
+    (found,) = mixers(replace(CARD, model_type="llama4_text"), False)
+    assert found.beside == 4 * Q + 2 * K + K

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.core.test_planner import CARD
-from tunesmith_core import expert_memory, fused_memory
+from tests.core.test_planner import CARD, CPU
+from tunesmith_core import expert_memory, fused_memory, planner
 from tunesmith_core.model_cards import ModelCard
 from tunesmith_core.spec import RunSpec
 
@@ -70,6 +70,28 @@ def test_ranks_are_filled_up(changes: dict[str, int], expected: int) -> None:
     assert expert_memory.num_ranks(spec, sparse_card(True, model_type="unknown")) == 0
 
 
+@pytest.mark.parametrize("stacked", [False, True])
+def test_experts_in_4_bits_take_a_quarter_and_room_for_a_layer(stacked: bool) -> None:
+    whole, packed = RunSpec(), RunSpec()
+    whole.hardware.activation_checkpointing = packed.hardware.activation_checkpointing = True
+    packed.quantization.kind = "nf4"
+    card = sparse_card(stacked)
+    none = replace(card, shapes=card.linear_shapes)
+    numbers = 3 * NUM_EXPERTS * F * D
+    expected = 2 * numbers * (fused_memory.NF4_BYTES - 2) + numbers * 2
+    assert expert_memory.stacked_numbers(card) == (2 * numbers, numbers)
+
+    def taken(spec: RunSpec, card: ModelCard) -> int:
+        return fused_memory.weight_bytes(spec, card, 2, False)
+
+    beside = taken(whole, card) - taken(whole, none)
+    assert taken(packed, card) - taken(packed, none) - beside == pytest.approx(expected, abs=2)
+    plain = planner._plain_parts(packed, CPU, card, TOKENS)["weights"]
+    # One more where an adapter is added to what was unpacked.
+    more = planner._plain_parts(packed, CPU, none, TOKENS)["weights"] + numbers * 2
+    assert plain - more == pytest.approx(expected, abs=2)
+
+
 def test_kept_numbers_are_those_of_each_kind_of_layer() -> None:
     """From "mlp" to "none" gate and up of every layer are kept, and no longer computed again for a tile."""
     taken = {}
@@ -98,3 +120,10 @@ def test_adapters_of_experts_lie_beside_the_weights() -> None:
     difference = fused_memory.weight_bytes(spec, card, 2, False)
     without = fused_memory.weight_bytes(spec, replace(card, model_type="unknown"), 2, False)
     assert difference - without == 2 * 2 * NUM_EXPERTS * 16 * (3 * F + 2 * D)
+
+
+def test_an_mlp_that_the_layer_has_beside_its_experts_counts() -> None:
+    card = sparse_card(True)
+    shared = {f"model.layers.{layer}.shared_mlp.output_linear.weight": (D, SHARED) for layer in range(2)}
+    experts = expert_memory.sparse_mlp(replace(card, linear_shapes={**card.linear_shapes, **shared}))
+    assert experts == expert_memory.SparseMlp(2, NUM_EXPERTS, PER_TOKEN, F, SHARED, False)

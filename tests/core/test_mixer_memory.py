@@ -7,8 +7,10 @@ from pathlib import Path
 
 from tests.core.test_adapter_settings import CARD
 from tests.core.test_model_cards import SHAPES, write_model
+from tunesmith_core.fused_memory import LEVELS, activation_bytes
 from tunesmith_core.mixer_memory import Mixer, mixers
 from tunesmith_core.model_cards import ModelCard, read_model_card
+from tunesmith_core.spec import RunSpec
 
 SCAN = {
     "model.layers.0.mamba.conv1d.weight": (64 + 2 * 2 * 24, 1, 4),
@@ -62,11 +64,84 @@ def test_the_first_mamba_is_no_such_scan() -> None:
     assert attention.num_layers == 3
 
 
+def test_delta_rules_with_a_decay_for_each_channel_stand_beside_latent_attention() -> None:
+    latent, rule = "model.layers.0.self_attn.", "model.layers.1.self_attn."
+    shapes = {
+        f"{latent}q_proj.weight": (80, 32),
+        f"{latent}kv_a_proj_with_mqa.weight": (52, 32),
+        f"{latent}kv_a_layernorm.weight": (40,),
+        f"{latent}kv_b_proj.weight": (96, 40),
+        f"{latent}o_proj.weight": (32, 64),
+        f"{rule}q_proj.weight": (96, 32),
+        f"{rule}o_proj.weight": (32, 96),
+        f"{rule}conv1d.weight": (288, 1, 4),
+        f"{rule}b_proj.weight": (4, 32),
+        f"{rule}o_norm.weight": (24,),
+    }
+    through_latents = {f"{rule}g_a_proj.weight": (24, 32), f"{rule}forget_gate.f_a_proj.weight": (24, 32)}
+    attention, channels = mixers_of({**shapes, **through_latents})
+    assert (attention.num_layers, channels.num_layers, channels.num_groups) == (2, 1, 4)
+    assert (attention.width, channels.width) == (80, 96)
+    assert (channels.kept, channels.beside, channels.block_columns) == (288 + 4 + 2 * 24 + 3 * 96, 96 + 24, 3)
+    gated, _ = mixers_of({**shapes, **through_latents, f"{latent}g_proj.weight": (4, 32)})
+    assert (gated.kept - attention.kept, gated.beside - attention.beside, gated.beside_columns) == (4, 64, 2)
+    _, direct = mixers_of(shapes)
+    assert (direct.kept, direct.beside, direct.block_columns) == (288 + 4 + 3 * 96, 96, 1)
+
+
+def mixers_of(shapes: dict[str, tuple[int, ...]]) -> list[Mixer]:
+    """Return the kinds of a model whose linear layers are among its shapes."""
+    linear = {name: shape for name, shape in shapes.items() if len(shape) == 2}
+    return mixers(replace(with_layers(shapes), linear_shapes=linear), False)
+
+
 def test_delta_rules_keep_their_inputs_and_heads() -> None:
     prefix = "model.layers.1.linear_attn."
     shapes = {f"{prefix}conv1d.weight": (96, 1, 4), f"{prefix}A_log": (4,), f"{prefix}norm.weight": (8,)}
     attention, rule = kinds(shapes)
     assert (attention.num_layers, rule.num_layers, rule.num_groups) == (2, 1, 4)
     assert (rule.kept, rule.beside) == (96 + 32 + 8 + 32, 32)
+    assert kinds({**shapes, f"{prefix}o_norm.weight": shapes.pop(f"{prefix}norm.weight")})[1] == rule
+    shapes[f"{prefix}norm.weight"] = (8,)
     _, merged = kinds({**shapes, f"{prefix}in_proj_qkvz.weight": (128, 32)})
     assert merged.beside == 32 + 96 + 32 + 8
+
+
+ALONE = {
+    name.replace(".mamba.", ".mixer."): shape for name, shape in SCAN.items()
+} | {"model.layers.0.norm.weight": (32,)}
+"""A layer that is a scan alone."""
+
+
+def test_layers_of_one_block_are_counted_by_what_they_are() -> None:
+    mlp = {"model.layers.1.mixer.up_proj.weight": (64, 32), "model.layers.1.mixer.down_proj.weight": (32, 64)}
+    attention, scan = kinds({**ALONE, **mlp}, state_groups=2)
+    assert (attention.num_layers, scan.num_layers) == (1, 1)
+    assert scan.kept == kinds(SCAN, state_groups=2)[1].kept
+    assert [kind.num_layers for kind in kinds({**ALONE, "model.layers.2.mixer.experts.up_proj": (4, 8, 32)})] == [1, 1]
+    (only,) = mixers(replace(with_layers(ALONE), num_layers=1), False)
+    assert only.kept == scan.kept
+
+
+def test_layers_of_one_block_leave_nothing_between_two() -> None:
+    spec = RunSpec()
+    up = {"model.layers.1.mixer.up_proj.weight": (64, 32), "model.layers.1.mixer.down_proj.weight": (32, 64)}
+    scans, with_mlp, both = (
+        replace(with_layers(shapes, hidden_size=32, intermediate_size=64), linear_shapes=linear)
+        for shapes, linear in ((ALONE, {}), ({**ALONE, **up}, up), (SCAN, up))
+    )
+    cards = scans, with_mlp, both
+    sizes = [{level: activation_bytes(spec, card, 4, 100, level) for level in LEVELS} for card in cards]
+    # Gate and up: none in scans alone, one layer's in the second.
+    assert sizes[0]["none"] == sizes[0]["mlp"]
+    assert 0 < sizes[1]["none"] - sizes[1]["mlp"] < sizes[2]["none"] - sizes[2]["mlp"]
+    assert all(sizes[0][level] < sizes[2][level] for level in LEVELS)
+
+
+def test_branches_keep_what_both_keep() -> None:
+    both = {f"{name[:15]}self_attn.q_proj.weight": (32, 32) for name in SCAN}
+    (together,) = kinds({**SCAN, **both}, state_groups=2)
+    attention, scan = kinds(SCAN, state_groups=2)
+    assert together.num_layers == 1
+    assert together.kept == attention.kept + scan.kept
+    assert together.beside == attention.beside + scan.beside + 2 * CARD.hidden_size

@@ -35,9 +35,9 @@ def parts_of(shape: ModelShape) -> str:
 def _parts_of_layer(layer: Any) -> str:  # Any: either kind of layer
     if not isinstance(layer, LayerShape):
         return HEAD
-    has_mlp = isinstance(layer.mlp, MlpShape | SparseShape)
+    has_mlp = layer.mlp is None or isinstance(layer.mlp, MlpShape | SparseShape)
     if isinstance(layer.attention, Unfused):
-        return MLP if has_mlp else NORMS
+        return MLP if has_mlp and layer.mlp else NORMS
     return WHOLE if has_mlp else ATTENTION
 
 

@@ -39,7 +39,13 @@ SMALL = {name: value for value, names in _BY_VALUE.items() for name in names.spl
 
 _MLA = {"head_dim": 8}
 _SPARSE_MLA = {"head_dim": 8, "num_key_value_heads": 4}
-_MIXED = ["mamba", "hybrid", "mamba"]
+_MIXED = {
+    "num_hidden_layers": 4,
+    "layers_block_type": ["linear_attention", "hybrid", "linear_attention", "hybrid"],
+    "num_key_value_heads": 4,
+    "attention_hidden_size": 128,
+    "attention_head_dim": 32,
+}
 OWN: dict[str, dict[str, Any]] = {
     "axk1": {**_MLA, "num_experts_per_tok": 2},
     "axk2": _SPARSE_MLA,
@@ -54,6 +60,19 @@ OWN: dict[str, dict[str, Any]] = {
     "dots1": {"num_experts_per_tok": 2, "n_routed_experts": 4, "n_shared_experts": 1, "first_k_dense_replace": 1},
     "dots3_note_text": {"num_key_value_heads": 4},
     "ernie4_5_moe": {"moe_k": 2, "moe_num_shared_experts": 1},
+    "falcon_h1": {
+        "mamba_d_ssm": 64,
+        "mamba_d_head": 16,
+        "attention_in_multiplier": 0.8,
+        "attention_out_multiplier": 0.9,
+        "key_multiplier": 0.4,
+        "ssm_in_multiplier": 1.25,
+        "ssm_out_multiplier": 0.7,
+        "ssm_multipliers": [0.35, 0.25, 0.9, 0.5, 0.8],
+        "mlp_multipliers": [0.9, 0.6],
+        "embedding_multiplier": 5.6,
+        "lm_head_multiplier": 0.04,
+    },
     "gemma3n_text": {
         "num_kv_shared_layers": 0,
         "hidden_size_per_layer_input": 8,
@@ -74,6 +93,7 @@ OWN: dict[str, dict[str, Any]] = {
     "hunyuan_v1_moe": {"head_dim": 16, "moe_topk": 2},
     "kimi_linear": {"num_experts_per_token": 2},
     "lfm2": {"layer_types": ["conv", "full_attention"], "block_multiple_of": 32},
+    "lfm3": {"layer_types": ["conv", "full_attention"]},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
     "longcat_flash": {
         **_MLA,
@@ -101,6 +121,8 @@ OWN: dict[str, dict[str, Any]] = {
         "shape_embed_dim": 16,
     },
     "youtu": _MLA,
+    "zamba": _MIXED,
+    "zamba2": {**_MIXED, "n_mamba_heads": 8, "mamba_ngroups": 2},
     "zaya": {"num_experts_per_tok": 1},
 }
 """What a type needs beside `SMALL`."""

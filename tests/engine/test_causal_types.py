@@ -45,8 +45,8 @@ LOOKS_AHEAD = (
     "roberta-prelayernorm roc_bert roformer xlm xlm-roberta xlm-roberta-xl xlnet".split()
 )
 NOT_MADE_SMALL = (
-    "blt cohere_compass_text dots3_note gemma3n gemma4_assistant gemma4_unified_assistant musicgen musicgen_melody "
-    "zamba zamba2".split()
+    "blt cohere_compass_text dots3_note gemma3n gemma4_assistant gemma4_unified_assistant musicgen "
+    "musicgen_melody".split()
 )
 """Types that this file has no small config for."""
 
@@ -301,6 +301,17 @@ def test_padding_has_no_share_in_the_balance_of_experts(write: Any) -> None:
     with torch.no_grad():
         theirs = model(**tensors, use_cache=False).loss * num_trained_tokens(data)
         assert float(method_of("sft").summed_loss(model, batch, True)) == pytest.approx(float(theirs), rel=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_the_fused_path_counts_it_for_the_same_rows_as_plain_pytorch(size: int, write: Any) -> None:
+    folder, data = write("mixtral", output_router_logits=True), rows()
+    schedule = {"micro_batch_size": size, "gradient_accumulation_steps": 4 // size}
+    ours, plain = (
+        Trained(spec_of(folder, schedule=schedule, hardware={"kernels": kernels}), data) for kernels in (True, False)
+    )
+    assert (ours.path.name, plain.path.name) == ("fused", "plain")
+    assert ours.losses == pytest.approx(plain.losses, rel=TOLERANCE)
 
 
 # Rotary tables that change with the length of the text

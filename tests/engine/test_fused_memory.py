@@ -34,7 +34,7 @@ OVERRIDES = {
 QUICK_SHAPES = ("phi", "lfm2", "gemma4_text", "youtu")
 OTHER_SHAPES = (
     "gpt2 gpt_neox falcon opt starcoder2 nemotron persimmon codegen bitnet hunyuan_v1_dense mpt bloom olmo minicpm3 "
-    "gemma3_text bart mbart openai-gpt gpt_neo whisper marian".split()
+    "gemma3_text bart mbart openai-gpt gpt_neo whisper marian lfm3 granite_swa".split()
 )
 
 
@@ -109,9 +109,12 @@ def test_they_count_other_shapes_alike(
         ("qwen2_moe", True),
         *(
             pytest.param(kind, experts, marks=pytest.mark.long)
-            for kind in ("mixtral", "qwen2_moe", "glm4_moe", "granitemoe", "qwen3_moe")
-            # How Granite's files call experts, no adapter's size is counted by.
-            for experts in ((False,) if kind == "granitemoe" else (False, True))
+            for kind in (
+                *("mixtral", "qwen2_moe", "glm4_moe", "granitemoe", "qwen3_moe", "granitemoeshared", "laguna"),
+                *("cohere2_moe", "llama4_text"),
+            )
+            # How Granite's files call experts, no adapter's size is counted by; PEFT has none for Llama 4's.
+            for experts in ((False,) if kind.startswith(("granite", "llama4")) else (False, True))
         ),
     ],
 )

@@ -11847,6 +11847,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{name} 有改动。{effect}</translation>
     </message>
     <message>
+        <source>{name} combines its parts in an unsupported order.</source>
+        <translation>{name} 各部分的组合顺序不受支持。</translation>
+    </message>
+    <message>
         <source>{name} does not call {kind}.</source>
         <translation>{name} 没有调用 {kind}。</translation>
     </message>
@@ -11981,6 +11985,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{name} multiplies the input of a projection with a bias.</source>
         <translation>{name} 对带偏置的投影层的输入做乘法。</translation>
+    </message>
+    <message>
+        <source>{name} multiplies the output of a projection with a bias.</source>
+        <translation>{name} 对带偏置的投影层的输出做乘法。</translation>
     </message>
     <message>
         <source>{name} must have the number of a token</source>
@@ -13763,10 +13771,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>更大的模型的权重</translation>
     </message>
     <message>
-        <source>None keeps the bigger model at 16 bits. NF4 stores its linear layers in 4 bits.</source>
-        <translation>“无”让更大的模型保持 16 位。NF4 以 4 位存储其线性层。</translation>
-    </message>
-    <message>
         <source>NF4 needs about a quarter of the memory, and the bigger model answers a little less exactly.</source>
         <translation>NF4 约需四分之一的显存，更大的模型的回答会略欠精确。</translation>
     </message>
@@ -13857,6 +13861,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Frozen weights</source>
         <translation>冻结权重</translation>
+    </message>
+    <message>
+        <source>None keeps the model at 16 bits (LoRA). NF4 stores its linear layers and experts in 4 bits (QLoRA). Int8 stores its linear layers in 8 bits (LLM.int8), closer to the original, and trains in plain PyTorch.</source>
+        <translation>“无”让模型保持 16 位（LoRA）。NF4 把线性层和专家存成 4 位（QLoRA）。Int8 把线性层存成 8 位（LLM.int8），更接近原模型，用普通 PyTorch 训练。</translation>
     </message>
     <message>
         <source>8-bit states need a quarter of the optimizer memory.</source>
@@ -13991,6 +13999,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>所学习的更大模型的文件夹或 hub 编号。它必须与基础模型使用相同的分词器，同一系列的模型通常如此。</translation>
     </message>
     <message>
+        <source>None keeps the bigger model at 16 bits. NF4 stores its linear layers and experts in 4 bits.</source>
+        <translation>“无”让更大的模型保持 16 位。NF4 以 4 位存储其线性层和专家。</translation>
+    </message>
+    <message>
         <source>Forward or backward</source>
         <translation>正向或反向</translation>
     </message>
@@ -14113,10 +14125,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Each needs memory for its weights, gradients and optimizer.</source>
         <translation>每个模块都要为权重、梯度和优化器占用内存。</translation>
-    </message>
-    <message>
-        <source>None keeps the model at 16 bits (LoRA). NF4 stores its linear layers in 4 bits (QLoRA). Int8 stores them in 8 bits (LLM.int8), closer to the original, and trains in plain PyTorch.</source>
-        <translation>“无”让模型保持 16 位（LoRA）。NF4 把线性层存成 4 位（QLoRA）。Int8 把线性层存成 8 位（LLM.int8），更接近原模型，用普通 PyTorch 训练。</translation>
     </message>
     <message>
         <source>NF4 needs about a quarter of the weight memory and is a little slower. Int8 needs half and is slower.</source>

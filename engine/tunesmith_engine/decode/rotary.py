@@ -20,7 +20,7 @@ class RotaryTables:
         positions = torch.arange(capacity, device=compute.device)[None]
         self._tables: Turned = {}
         for kind in kinds:
-            if shape.rotary is None:
+            if shape.rotary is None or kind not in shape.rotary_kinds:
                 self._tables[kind] = (None, None)
                 continue
             cos, sin = shape.rotary(like, positions, kind)

@@ -158,7 +158,7 @@ def check_steppable(assembly: Assembly) -> None:
             raise NotFusableError("{name} has parts that run in plain PyTorch only.", name=layer.name)
         attention = layer.attention
         has_more = layer.per_layer is not None or layer.output_scale != 1.0 or layer.norms_stream
-        if has_more or not isinstance(attention, AttentionShape) or attention.output_gate or attention.shares:
+        if has_more or not isinstance(attention, AttentionShape) or attention.num_gates or attention.shares:
             raise NotFusableError("{name} has no fused step for single tokens.", name=layer.name)
 
 

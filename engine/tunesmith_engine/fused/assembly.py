@@ -18,6 +18,8 @@ from tunesmith_engine.device import Compute
 from tunesmith_engine.fused.activations import ActivationStore
 from tunesmith_engine.fused.arena import AdapterArena
 from tunesmith_engine.fused.attention_block import AttentionBlock
+from tunesmith_engine.fused.balance import Balance
+from tunesmith_engine.fused.channel_delta_block import ChannelDeltaBlock
 from tunesmith_engine.fused.convolution_block import ConvolutionBlock
 from tunesmith_engine.fused.delta_block import DeltaBlock
 from tunesmith_engine.fused.experts import Experts
@@ -27,6 +29,7 @@ from tunesmith_engine.fused.latent_block import LatentBlock
 from tunesmith_engine.fused.layer import FusedLayer, Mixer
 from tunesmith_engine.fused.masks import Masks
 from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
+from tunesmith_engine.fused.parallel_block import ParallelBlock
 from tunesmith_engine.fused.per_layer_block import PerLayerBlock, PerLayerTable
 from tunesmith_engine.fused.plain_documents import PlainDocuments, PlainMixer
 from tunesmith_engine.fused.plain_layer import PlainLayer
@@ -35,6 +38,7 @@ from tunesmith_engine.fused.policy import LayerPolicy
 from tunesmith_engine.fused.projection import Member, PlainOnlyError, Projection, WeightScratch
 from tunesmith_engine.fused.recognise import base_model
 from tunesmith_engine.fused.recognise.handed import Handing
+from tunesmith_engine.fused.recognise.sparse import written
 from tunesmith_engine.fused.routing import Router
 from tunesmith_engine.fused.sharing_block import Loan, SharingBlock
 from tunesmith_engine.fused.sparse_block import SparseBlock
@@ -46,11 +50,15 @@ from tunesmith_engine.fused.weight_gradients import Bundle, Group, WeightGradien
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.mixer_shapes import (
     AttentionShape,
+    Branch,
+    ChannelDeltaShape,
     ConvolutionShape,
     DeltaShape,
     LatentShape,
     Norm,
+    ParallelShape,
     StateSpaceShape,
+    branches_of,
 )
 from tunesmith_engine.model.full import FullModel
 from tunesmith_engine.model.lora import trainable
@@ -70,16 +78,17 @@ from tunesmith_engine.shapes import (
 class LayerProjections:
     """The linear layers of a decoder layer, in the order in which they run.
 
-    The first one of a block is None where the block before is the whole layer, or for experts without a shared MLP; the
+    The first one of a block is None where the other block is the whole layer, or for experts without a shared MLP; the
     second also where the first is the block.
 
     Attributes:
         experts: those of a mixture; its shared MLP has the place of the MLP.
         per_layer_gate, per_layer_output: of a third block.
-        query_expansion, expansion: of latents.
+        query_expansion, expansion: of latents; those of output gates and of decays for the channel-wise delta rule.
+        scan_inputs, scan_output: of a scan beside attention.
     """
 
-    attention_inputs: Projection | PlainModules
+    attention_inputs: Projection | PlainModules | None
     attention_output: Projection | PlainModules | None
     mlp_inputs: Projection | PlainModules | None
     mlp_down: Projection | PlainModules | None
@@ -88,6 +97,8 @@ class LayerProjections:
     per_layer_output: Projection | PlainModules | None = None
     query_expansion: Projection | PlainModules | None = None
     expansion: Projection | PlainModules | None = None
+    scan_inputs: Projection | PlainModules | None = None
+    scan_output: Projection | PlainModules | None = None
 
     def all(self) -> list[Projection | PlainModules]:
         """Return those that there are, the experts left out."""
@@ -95,8 +106,9 @@ class LayerProjections:
 
     def for_whole_rows(self) -> list[Projection | PlainModules]:
         """Return those that take all rows of a micro-batch at once."""
-        parts = [self.attention_inputs, self.attention_output, self.per_layer_gate, self.per_layer_output]
-        return [part for part in (*parts, self.query_expansion, self.expansion) if part is not None]
+        parts = self.attention_inputs, self.attention_output, self.per_layer_gate, self.per_layer_output
+        others = self.query_expansion, self.expansion, self.scan_inputs, self.scan_output
+        return [part for part in (*parts, *others) if part is not None]
 
     def for_tiles(self) -> list[Projection | PlainModules]:
         """Return those that take a tile of rows after the other."""
@@ -130,6 +142,7 @@ class Assembly:
         self.gradients: WeightGradients | None = None
         self.scratch = WeightScratch(compute.device, compute.dtype)
         self.masks = Masks(compute.device)
+        self.balance = Balance(shape.balance) if shape.balance else None
         self._unfused: dict[str, list[Message]] = {}
         # First: where it is refused, no weight has moved yet.
         head = self._projection((shape.head,), 0, "", Message("The output projection"))
@@ -233,27 +246,28 @@ class Assembly:
         """Return what a product takes for 8-bit copies of its input, at most."""
         attention, mlp = 0, 0
         for parts in self.projections:
-            attention = max(attention, *map(_quantised_bytes_per_row, parts.for_whole_rows()))
+            attention = max([attention, *map(_quantised_bytes_per_row, parts.for_whole_rows())])
             mlp = max([mlp, *map(_quantised_bytes_per_row, parts.for_tiles())])
         return max(num_tokens * attention, min(num_tokens, tile_tokens) * mlp)
 
     def _layer_projections(self, index: int, layer: LayerShape | UnfusedLayer) -> LayerProjections:
         attention, mlp = layer.attention, layer.mlp
         hidden = self.shape.hidden_size
+        inputs: Projection | PlainModules | None = None
         output: Projection | PlainModules | None = None
         gate_up: Projection | PlainModules | None = None
         down: Projection | PlainModules | None = None
         if isinstance(attention, Unfused):
             what = Message("Attention") if isinstance(layer, LayerShape) else Message("The whole layer")
             self._note_unfused(layer.name, what, attention.reason)
-            inputs: Projection | PlainModules = self._as_written(index, attention.module)
-        else:
-            inputs = self._projection(attention.inputs, 0, layer.name, Message("Attention's inputs"))
-            output = self._projection((attention.output,), 1, layer.name, Message("Attention's output"))
+            inputs = self._as_written(index, attention.module)
+        elif attention is not None:
+            inputs, output = self._around_mixer(layer.name, branches_of(attention)[0])
+        beside = self._around_mixer(layer.name, attention.scan) if isinstance(attention, ParallelShape) else ()
         expansions: list[Projection | PlainModules | None] = [None, None]
-        if isinstance(attention, LatentShape):
-            both, what = (attention.query_expansion, attention.expansion), Message("Attention's expansions")
-            for place, part in enumerate(both):
+        if isinstance(attention, LatentShape | ChannelDeltaShape):
+            what = Message("Attention's expansions")
+            for place, part in enumerate(attention.expansions):
                 if part is not None:
                     expansions[place] = self._projection((part,), 1 - place, layer.name, what)
         experts = self._experts(layer.name, mlp) if isinstance(mlp, SparseShape) else None
@@ -264,7 +278,8 @@ class Assembly:
         elif mlp is not None:
             if isinstance(mlp, Unfused):
                 self._note_unfused(layer.name, Message("The MLP"), mlp.reason)
-            gate_up = PlainModules((mlp.module,), hidden, hidden, self._autocast)
+            module = written(mlp) if isinstance(mlp, SparseShape) else mlp.module
+            gate_up = PlainModules((module,), hidden, hidden, self._autocast)
         third: list[Projection | PlainModules | None] = [None, None]
         if layer.per_layer:
             pair = layer.per_layer.gate, layer.per_layer.output
@@ -273,7 +288,15 @@ class Assembly:
         if self.compute.device.type == "cuda":
             # Weights have moved into wider buffers; what they left must serve the next layer's.
             torch.cuda.empty_cache()
-        return LayerProjections(inputs, output, gate_up, down, experts, *third, *expansions)
+        return LayerProjections(inputs, output, gate_up, down, experts, *third, *expansions, *beside)
+
+    def _around_mixer(
+        self, layer: str, mixer: Branch
+    ) -> tuple[Projection | PlainModules, Projection | PlainModules]:
+        return (
+            self._projection(mixer.inputs, 0, layer, Message("Attention's inputs")),
+            self._projection((mixer.output,), 1, layer, Message("Attention's output")),
+        )
 
     @property
     def handing(self) -> Handing | None:
@@ -295,8 +318,13 @@ class Assembly:
     def _experts(self, layer: str, mlp: SparseShape) -> Experts | None:
         """Return the experts of a layer; None where only the module itself can compute them."""
         try:
-            return Experts(mlp, self.compute.dtype, all_frozen=not self._is_full)
+            return Experts(mlp, self.scratch, self.compute.dtype, all_frozen=not self._is_full)
         except PlainOnlyError as reason:
+            if self.balance:
+                # Who counts them runs beside them.
+                raise NotFusableError(
+                    "The loss includes a term that balances the experts (output_router_logits)."
+                ) from reason
             self._note_unfused(layer, Message("The experts"), reason.message)
             return None
 
@@ -471,16 +499,23 @@ class Assembly:
         workspace: Workspace,
         capacity_tokens: int,
         at_once: int,
-    ) -> Mixer:
+    ) -> Mixer | None:
         """Return what a layer has between its first norm and the residual; see `AttentionBlock`."""
+        if shape.attention is None:
+            return None
         if isinstance(parts.attention_inputs, PlainDocuments):
             return PlainMixer(parts.attention_inputs)
-        if parts.attention_output is None or isinstance(shape.attention, Unfused):
+        if not (parts.attention_inputs and parts.attention_output) or isinstance(shape.attention, Unfused):
             raise TypeError(f"{shape.name} has no attention that can be run.")
         around = parts.attention_inputs, parts.attention_output, workspace
         sizes = capacity_tokens, at_once
+        if isinstance(shape.attention, ParallelShape):
+            return self._parallel(shape.attention, parts, workspace, sizes)
         if isinstance(shape.attention, DeltaShape):
             return DeltaBlock(shape.attention, *around, *sizes)
+        if isinstance(shape.attention, ChannelDeltaShape):
+            pair = parts.query_expansion, parts.expansion
+            return ChannelDeltaBlock(shape.attention, *around[:2], pair, workspace, *sizes)
         if isinstance(shape.attention, StateSpaceShape):
             return StateSpaceBlock(shape.attention, *around, *sizes)
         if isinstance(shape.attention, ConvolutionShape):
@@ -492,6 +527,15 @@ class Assembly:
         if shape.attention.shares:
             return SharingBlock(index, self._loan(index), shape.attention, *around, *sizes, self.gradients)
         return AttentionBlock(shape.attention, *around, *sizes, self.gradients)
+
+    def _parallel(
+        self, shape: ParallelShape, parts: LayerProjections, workspace: Workspace, sizes: tuple[int, int]
+    ) -> ParallelBlock:
+        around = parts.attention_inputs, parts.attention_output, parts.scan_inputs, parts.scan_output
+        first, second, third, fourth = (part for part in around if part is not None)
+        attention = AttentionBlock(shape.attention, first, second, workspace, *sizes, self.gradients)
+        scan = StateSpaceBlock(shape.scan, third, fourth, workspace, *sizes)
+        return ParallelBlock(shape, attention, scan, self.shape.hidden_size, workspace, sizes[0])
 
     def _loan(self, index: int) -> Loan | None:
         """Return where a layer's keys and values are shared with others."""
@@ -524,8 +568,10 @@ class Assembly:
 
     def _mlp(
         self, shape: LayerShape, parts: LayerProjections, workspace: Workspace, tile_tokens: int, keeps_gate_up: bool
-    ) -> MlpBlock | PlainMlp | SparseBlock:
+    ) -> MlpBlock | PlainMlp | SparseBlock | None:
         """Return a layer's MLP, or its mixture of experts with the MLP beside them."""
+        if shape.mlp is None:
+            return None
         mlp, inputs, down = shape.mlp, parts.mlp_inputs, parts.mlp_down
         shared = mlp.shared if isinstance(mlp, SparseShape) else mlp
         block: MlpBlock | PlainMlp | None = None
@@ -534,7 +580,7 @@ class Assembly:
         elif isinstance(inputs, PlainModules):
             block = PlainMlp(inputs)
         if isinstance(mlp, SparseShape) and parts.experts is not None:
-            router = Router(mlp, self._autocast)
+            router = Router(mlp, self._autocast, self.balance)
             return SparseBlock(mlp, parts.experts, router, block, workspace, tile_tokens, keeps_gate_up)
         if block is None:
             raise TypeError(f"{shape.name} has no MLP that can be run.")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from tunesmith_engine.attention import Backend, Operands, choose, shared
-from tunesmith_engine.fused import queries_keys
+from tunesmith_engine.fused import head_gates, queries_keys
 from tunesmith_engine.fused.pieces import gather, scatter
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
@@ -20,14 +20,14 @@ from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import glu, rms_norm, rope
 from tunesmith_engine.kernels.column_dots import column_dots
 from tunesmith_engine.kernels.copy_rows import copy_rows
-from tunesmith_engine.mixer_shapes import AttentionShape, MixerShape, Norm, Piece
+from tunesmith_engine.mixer_shapes import AttentionShape, Branch, Norm, Piece
 from tunesmith_engine.packed.batch import Documents
 
 GATE = "sigmoid"
 """The activation of output gates."""
 
 
-def num_parts(shape: MixerShape, num_tokens: int, numbers_at_once: int) -> int:
+def num_parts(shape: Branch, num_tokens: int, numbers_at_once: int) -> int:
     """Return into how many groups of heads attention is divided, one after another, so that long batches need less."""
     numbers, parts = num_tokens * shape.numbers_per_token, 1
     while numbers > numbers_at_once * parts and shape.num_groups % (2 * parts) == 0:
@@ -106,7 +106,7 @@ class AttentionBlock:
         self._num_key = shape.num_key_value_heads * shape.head_dim
         self._num_value, self._num_out = shape.num_key_value_heads * shape.value_dim, shape.output_width
         num_all = self.qkv_width = shape.num_columns
-        self._is_direct = not shape.output_gate and shape.output_norm is None
+        self._is_direct = not shape.num_gates and shape.output_norm is None
         self.heads_width = self._num_out + (output.num_extra if self._is_direct else 0)
         if not self._is_direct:
             workspace.reserve("gated", (capacity_tokens, self._num_out + output.num_extra))
@@ -252,7 +252,9 @@ class AttentionBlock:
             if self._gradients:
                 self._gradients.add_norm(norm, to_heads, heads, statistics)
             rms_norm.norm_backward(to_heads, heads, norm, statistics, to_heads)
-        if self.shape.output_gate:
+        if self.shape.head_gate:
+            head_gates.backward(self.shape, to_heads, self._gates(qkv), heads, self._gates(to_qkv))
+        elif self.shape.output_gate:
             glu.gate_backward(to_heads, self._gates(qkv), heads, GATE, self._gates(to_qkv), to_heads)
 
     # Parts
@@ -273,6 +275,8 @@ class AttentionBlock:
         (gated,) = self._workspace.carve("gated", (len(qkv), self._num_out + self.output.num_extra))
         if norm := self.shape.output_norm:
             rms_norm.add_norm(heads, None, norm, gated[:, : self._num_out])
+        elif self.shape.head_gate:
+            head_gates.forward(self.shape, heads, self._gates(qkv), gated[:, : self._num_out])
         else:
             glu.gate_and_multiply(self._gates(qkv), heads, GATE, gated[:, : self._num_out])
         return gated

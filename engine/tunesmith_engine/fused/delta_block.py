@@ -171,15 +171,15 @@ class DeltaBlock:
     def _gates(self, raw: torch.Tensor) -> Gates:
         """Return the gates from b and a, [T, 2 H]."""
         b, a = raw.chunk(2, dim=1)
-        return self._decay(a.dtype) * functional.softplus(self._biased(a)), b.sigmoid()
+        return self._decay(a.dtype) * functional.softplus(self._biased(a)), b.sigmoid() * self.shape.strength
 
     def _gates_backward(
         self, raw: torch.Tensor, gates: Gates, slopes: Sequence[torch.Tensor], out: torch.Tensor
     ) -> None:
         """Write the gradients of b and a, [T, 2 H]."""
         _, a = raw.chunk(2, dim=1)
-        to_g, to_beta = slopes
-        to_b = torch.ops.aten.sigmoid_backward(to_beta, gates[1])
+        (to_g, to_beta), strength = slopes, self.shape.strength
+        to_b = torch.ops.aten.sigmoid_backward(to_beta * strength, gates[1] / strength)
         torch.cat([to_b, (to_g * self._decay(a.dtype) * self._biased(a).sigmoid()).to(out.dtype)], dim=1, out=out)
 
     def _decay(self, dtype: torch.dtype) -> torch.Tensor:

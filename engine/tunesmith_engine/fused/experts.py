@@ -1,7 +1,8 @@
 """The stacked weights of a layer's experts with their adapters, as PEFT lays them out (`target_parameters`).
 
-Weights stay where and as they are. PEFT's A is [E r, K], the experts behind each other, and its B is [N, r E], in which
-the experts take turns; here both are copied once per update into [E, R, K] and [E, N, R] in the run's number format.
+Weights stay where and as they are; those in 4 bits are unpacked for the products of a layer. PEFT's A is [E r, K], the
+experts behind each other, and its B is [N, r E], in which the experts take turns; here both are copied once per update
+into [E, R, K] and [E, N, R] in the run's number format.
 
 # M rows, T tokens, K inputs, N outputs, E experts, r ranks, R columns: r filled up, see `expert_memory.padded_ranks`
 """
@@ -15,9 +16,10 @@ from peft.tuners.lora.layer import ParamWrapper
 from torch import nn
 
 from tunesmith_core.expert_memory import padded_ranks
-from tunesmith_engine.fused.projection import PlainOnlyError
-from tunesmith_engine.kernels import grouped_product
+from tunesmith_engine.fused.projection import OF_EXPERTS, PlainOnlyError, WeightScratch
+from tunesmith_engine.kernels import grouped_product, nf4
 from tunesmith_engine.kernels.expert_order import Order
+from tunesmith_engine.model.stacked import packed_stack
 from tunesmith_engine.shapes import SparseShape
 
 
@@ -31,6 +33,55 @@ class StackedAdapter:
     scale: float
 
 
+class StackedWeight:
+    """The frozen weights of one product: as they are, or in 4 bits and unpacked where they are used.
+
+    Attributes:
+        shape: (E, N, K).
+    """
+
+    def __init__(
+        self, experts: nn.Module, name: str, transposed: bool, scratch: WeightScratch, place: int, dtype: torch.dtype
+    ) -> None:
+        self._transposed, self._scratch, self._place = transposed, scratch, place
+        packed = packed_stack(experts, name)
+        self._weight: nn.Parameter | nf4.Nf4Weight
+        if packed is None:
+            self._weight = getattr(experts, name)
+            if self._weight.dtype != dtype:
+                self._weight.data = self._weight.data.to(dtype)
+            stored = self._weight.shape
+        else:
+            try:
+                self._weight = nf4.Nf4Weight.of(packed)
+            except ValueError as error:
+                raise PlainOnlyError(str(error)) from error
+            stored = packed.quant_state.shape
+            scratch.reserve(place, stored.numel())
+        self._stored = tuple(stored)
+        self.shape = (stored[0], stored[2], stored[1]) if transposed else self._stored
+
+    @property
+    def whole(self) -> torch.Tensor:
+        """All numbers, [E, N, K] with any strides."""
+        if isinstance(self._weight, nf4.Nf4Weight):
+            weight = self._scratch.unpacked(self, self._place).view(self._stored)
+        else:
+            weight = self._weight.detach()
+        return weight.transpose(1, 2) if self._transposed else weight
+
+    @property
+    def buffer_shape(self) -> tuple[int, int]:
+        """Rows and columns of all matrices behind each other."""
+        return self._stored[0] * self._stored[1], self._stored[2]
+
+    def unpack(self, weight: torch.Tensor, scaled: bool = True) -> None:
+        """Unpack the weights into a buffer."""
+        del scaled
+        if isinstance(self._weight, nf4.Nf4Weight):
+            nf4.dequantise(self._weight, weight)
+
+
 class StackedProjection:
     """One product of all experts.
 
@@ -41,22 +92,19 @@ class StackedProjection:
 
     def __init__(
         self,
-        weight: nn.Parameter,
+        weight: StackedWeight,
         bias: nn.Parameter | None,
-        transposed: bool,
         adapter: StackedAdapter | None,
         dtype: torch.dtype,
     ) -> None:
-        if weight.dtype != dtype:
-            weight.data = weight.data.to(dtype)
         if bias is not None and bias.dtype != dtype:
             bias.data = bias.data.to(dtype)
-        self._weight, self._bias, self._transposed, self._adapter = weight, bias, transposed, adapter
-        self.num_experts, self.num_outputs, self.num_inputs = self.weight.shape
+        self._weight, self._bias, self._adapter = weight, bias, adapter
+        self.num_experts, self.num_outputs, self.num_inputs = weight.shape
         self.num_ranks = padded_ranks(adapter.rank) if adapter else 0
         self._beside = self._below = torch.empty(0)
         if adapter:
-            like = {"device": weight.device, "dtype": dtype}
+            like = {"device": adapter.a.device, "dtype": dtype}
             self._beside = torch.zeros(self.num_experts, self.num_outputs, self.num_ranks, **like)
             self._below = torch.zeros(self.num_experts, self.num_ranks, self.num_inputs, **like)
         self.refresh()
@@ -64,8 +112,7 @@ class StackedProjection:
     @property
     def weight(self) -> torch.Tensor:
         """All weights, [E, N, K] with any strides."""
-        weight = self._weight.detach()
-        return weight.transpose(1, 2) if self._transposed else weight
+        return self._weight.whole
 
     @property
     def bias(self) -> torch.Tensor | None:
@@ -163,11 +210,14 @@ class Experts:
     num_extra = 0
     has_magnitudes = False
 
-    def __init__(self, shape: SparseShape, dtype: torch.dtype, all_frozen: bool = True) -> None:
+    def __init__(
+        self, shape: SparseShape, scratch: WeightScratch, dtype: torch.dtype, all_frozen: bool = True
+    ) -> None:
         """Read the experts' weights and adapters.
 
         Args:
             shape: of the whole block.
+            scratch: where weights in 4 bits are unpacked.
             dtype: the run's number format.
             all_frozen: nothing but adapters is trained, the router neither.
 
@@ -177,14 +227,16 @@ class Experts:
         if not all_frozen or any(weight.requires_grad for weight in shape.experts.parameters(recurse=False)):
             raise PlainOnlyError("Their own weights are trained.")
         adapters = _adapters(shape)
+        if shape.scores and adapters:
+            # PEFT takes these weights for transposed ones, so its A and B are each other's.
+            raise PlainOnlyError("The experts have an adapter that is not supported.")
 
-        def product(name: str) -> StackedProjection:
+        def product(name: str, place: int) -> StackedProjection:
             bias = getattr(shape.experts, f"{name}_bias", None)
-            return StackedProjection(
-                getattr(shape.experts, name), bias, shape.transposed, adapters.get(name), dtype
-            )
+            weight = StackedWeight(shape.experts, name, shape.transposed, scratch, place, dtype)
+            return StackedProjection(weight, bias, adapters.get(name), dtype)
 
-        self.gate_up, self.down = product("gate_up_proj"), product("down_proj")
+        self.gate_up, self.down = (product(*one) for one in zip(("gate_up_proj", "down_proj"), OF_EXPERTS, strict=True))
 
     @property
     def gradient_bytes(self) -> int:

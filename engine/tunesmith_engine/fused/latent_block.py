@@ -69,6 +69,8 @@ class LatentBlock:
         self.heads_width = self._num_out + output.num_extra
         workspace.reserve("block", *self._block(capacity_tokens))
         workspace.reserve("latents", *self._latents(capacity_tokens))
+        if shape.output_gate:
+            workspace.reserve("gated", (capacity_tokens, self.heads_width))
         self._backend: Backend | None = None
         self._case: tuple[int | None, int, int] = (None, 0, 0)
 
@@ -105,6 +107,11 @@ class LatentBlock:
         backend = self.backend(documents, tensor)
         return backend.capturable and (backend.reads_bounds or documents.equal_length is not None)
 
+    @property
+    def expansions(self) -> tuple[Projection | PlainModules | None, Projection | PlainModules]:
+        """Both, that of the queries first."""
+        return self.query_expansion, self.expansion
+
     # Forward
 
     def project(self, x: torch.Tensor, qkv: torch.Tensor, rotary: Rotary, with_adapter: bool) -> None:  # noqa: ARG002 (as attention has it)
@@ -130,13 +137,13 @@ class LatentBlock:
         self._narrow(heads).copy_(out[..., : self.shape.value_dim])
         return tuple(saved)
 
-    def put_out(self, qkv: torch.Tensor, heads: torch.Tensor, out: torch.Tensor, with_adapter: bool) -> None:  # noqa: ARG002 (as attention has it)
+    def put_out(self, qkv: torch.Tensor, heads: torch.Tensor, out: torch.Tensor, with_adapter: bool) -> None:
         """Write the block's output, [T, hidden], from what `attend` wrote."""
-        self.output.forward(heads, out, with_adapter)
+        self.output.forward(self._gated(qkv, heads), out, with_adapter)
 
     def fill_columns(self, heads: torch.Tensor) -> None:
         """Write the columns of `heads` that `put_out` writes, for a backward pass without it."""
-        if isinstance(self.output, Projection):
+        if isinstance(self.output, Projection) and not self.shape.output_gate:
             self.output.shrink(heads)
 
     # Backward
@@ -154,7 +161,7 @@ class LatentBlock:
     ) -> None:
         """Write the gradient of the normalised input and add those of the adapters; see `AttentionBlock.backward`."""
         q, k, v, result, slope, to_heads, to_inputs = self._spread(qkv, rotary)
-        self.output.backward(gradient, heads, to_heads)
+        self._output_backward(gradient, qkv, heads, to_heads, to_inputs)
         for wide, narrow in ((result, heads), (slope, to_heads)):
             whole = self._heads(wide, self._form.room)
             whole[..., self.shape.value_dim :].zero_()
@@ -163,7 +170,7 @@ class LatentBlock:
         # What the two rooms held is done with.
         to_queries, to_expanded = self._slopes(len(qkv), to_inputs)
         inside = to_expanded[:, : self._expanded]
-        turning = to_inputs[:, : self.shape.num_columns][:, -self.shape.turning_dim :]
+        turning = to_inputs[:, self.shape.turning_columns]
         table = self._table(rotary)
         latent_heads.gather(self._form, (q, k, v), table, to_queries[:, : self._queries], inside, turning)
         # From the last to the first, as in any backward pass.
@@ -172,6 +179,26 @@ class LatentBlock:
             part = to_expanded if expansion is self.expansion else to_queries
             self._expansion_backward(expansion, norm, (latents, expanded), part, to_latents)
         inputs_backward(self.inputs, None, qkv[:, : self.shape.num_columns], to_inputs, x, out, self._workspace)
+
+    def _output_backward(
+        self,
+        gradient: torch.Tensor,
+        qkv: torch.Tensor,
+        heads: torch.Tensor,
+        out: torch.Tensor,
+        to_inputs: torch.Tensor,
+    ) -> None:
+        """Write the gradient of attention's output, and of the gates where there are some."""
+        gated = self._gated(qkv, heads)
+        if self.shape.output_gate and isinstance(self.output, Projection):
+            self.output.shrink(gated)
+        self.output.backward(gradient, gated, out)
+        if self.shape.output_gate:
+            shares, slope = self._shares(qkv), self._narrow(out)
+            to_shares = torch.einsum("thv,thv->th", slope, self._narrow(heads))
+            to_gates = to_inputs[:, : self.shape.num_columns][:, -self.shape.num_heads :]
+            to_gates.copy_(torch.ops.aten.sigmoid_backward(to_shares, shares))
+            slope.mul_(shares[..., None])
 
     def _attention_backward(
         self,
@@ -218,6 +245,18 @@ class LatentBlock:
 
     # Parts
 
+    def _shares(self, qkv: torch.Tensor) -> torch.Tensor:
+        """Return what each head's output is multiplied by, [T, H]."""
+        return qkv[:, : self.shape.num_columns][:, -self.shape.num_heads :].sigmoid()
+
+    def _gated(self, qkv: torch.Tensor, heads: torch.Tensor) -> torch.Tensor:
+        """Return what the output projection reads, [T, H V + R], its last R columns still to be written with gates."""
+        if not self.shape.output_gate:
+            return heads
+        (gated,) = self._workspace.carve("gated", (len(qkv), self.heads_width))
+        torch.mul(self._narrow(heads), self._shares(qkv)[..., None], out=self._narrow(gated))
+        return gated
+
     def _expansions(
         self, qkv: torch.Tensor
     ) -> list[tuple[Projection | PlainModules, Norm, torch.Tensor, slice, torch.Tensor]]:
@@ -244,7 +283,7 @@ class LatentBlock:
         parts = self._workspace.carve("block", *self._block(len(qkv)))
         columns = self.shape.num_columns
         queries = qkv[:, columns : columns + self._queries] if self.query_expansion else qkv[:, : self._queries]
-        turning = qkv[:, columns - self.shape.turning_dim : columns]
+        turning = qkv[:, self.shape.turning_columns]
         outs = parts[0], parts[1], parts[2]
         latent_heads.spread(self._form, queries, qkv[:, -self._expanded :], turning, self._table(rotary), outs)
         return parts

@@ -9,11 +9,13 @@ import torch
 
 from tunesmith_engine.fused.activations import ActivationStore, LayerBuffers
 from tunesmith_engine.fused.attention_block import AttentionBlock, Rotary
+from tunesmith_engine.fused.channel_delta_block import ChannelDeltaBlock
 from tunesmith_engine.fused.convolution_block import ConvolutionBlock
 from tunesmith_engine.fused.delta_block import DeltaBlock
 from tunesmith_engine.fused.experts import Experts
 from tunesmith_engine.fused.latent_block import LatentBlock
 from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
+from tunesmith_engine.fused.parallel_block import Columns, ParallelBlock
 from tunesmith_engine.fused.per_layer_block import PerLayerBlock
 from tunesmith_engine.fused.plain_documents import PlainMixer
 from tunesmith_engine.fused.plain_modules import PlainModules
@@ -29,7 +31,16 @@ from tunesmith_engine.mixer_shapes import Norm
 from tunesmith_engine.packed.batch import PackedBatch
 from tunesmith_engine.shapes import LayerShape
 
-Mixer = AttentionBlock | DeltaBlock | ConvolutionBlock | StateSpaceBlock | LatentBlock | PlainMixer
+Mixer = (
+    AttentionBlock
+    | DeltaBlock
+    | ChannelDeltaBlock
+    | ConvolutionBlock
+    | StateSpaceBlock
+    | LatentBlock
+    | ParallelBlock
+    | PlainMixer
+)
 """Attention, or what a layer has in its place."""
 
 
@@ -45,8 +56,21 @@ class Pass:
     with_gradients: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What a parallel MLP leaves until attention has gone backward.
+
+    Attributes:
+        gradient: of its norm's output where attention reads the same norm, else of the layer's input, [T, hidden].
+        statistics: of that same norm, or None.
+    """
+
+    gradient: torch.Tensor
+    statistics: torch.Tensor | None
+
+
 class FusedLayer:
-    """Runs one layer.
+    """Runs one layer, whose attention or MLP is None where it has the other block alone.
 
     The stream between layers is a pair: the residual stream and the last block's output, not yet added to it. The next
     norm adds them in the pass in which it reads them anyway. Where there is more behind the MLP, the second is None.
@@ -57,8 +81,8 @@ class FusedLayer:
         self,
         index: int,
         shape: LayerShape,
-        attention: Mixer,
-        mlp: MlpBlock | PlainMlp | SparseBlock,
+        attention: Mixer | None,
+        mlp: MlpBlock | PlainMlp | SparseBlock | None,
         hidden_size: int,
         gradient_width: int,
         gradients: WeightGradients | None = None,
@@ -68,42 +92,47 @@ class FusedLayer:
         self.attention, self.mlp, self._per_layer = attention, mlp, per_layer
         self._hidden_size, self._gradient_width = hidden_size, gradient_width
         self._saved: tuple[tuple[torch.Tensor, ...], ...] = ()
-        parts = [attention.inputs, attention.output, mlp.inputs, mlp.down]
-        if per_layer:
-            parts += [per_layer.gate, per_layer.output]
-        if isinstance(attention, LatentBlock):
-            parts += [part for part in (attention.query_expansion, attention.expansion) if part is not None]
+        parts: list[Projection | PlainModules | Experts] = []
+        for block in (attention, mlp, per_layer):
+            parts += _parts_of(block)
         self._plain = [part for part in parts if isinstance(part, PlainModules)]
+        # Where what the MLP reads is left: the input of a layer that has nothing before it.
+        self._middle = "x_mid" if attention else "x"
         # A norm behind a block needs the block's output for its gradient, and so do DoRA's magnitudes; a third block
         # reads what is behind the MLP.
-        self._keeps_attention_output = shape.post_attention_norm is not None or attention.output.has_magnitudes
-        self._keeps_mlp_output = shape.post_mlp_norm is not None or mlp.down.has_magnitudes or per_layer is not None
+        self._keeps_attention_output = attention is not None and (
+            shape.post_attention_norm is not None or attention.output.has_magnitudes
+        )
+        self._keeps_mlp_output = mlp is not None and (
+            shape.post_mlp_norm is not None or mlp.down.has_magnitudes or per_layer is not None
+        )
 
     def buffers(self, keep_gate_up: bool, dtype: torch.dtype) -> LayerBuffers:
         """Return what the forward pass leaves, and which of it stays under which level of the policy."""
-        stream, blocks = {"x"}, {"x_mid"}
-        widths = {
-            "x": self._hidden_size,
-            "x_mid": self._hidden_size,
-            "qkv": self.attention.qkv_width,
-            "heads": self.attention.heads_width,
-        }
+        stream, blocks, inner = {"x"}, set[str](), set[str]()
+        widths = {"x": self._hidden_size}
+        if self.attention:
+            widths |= {"qkv": self.attention.qkv_width, "heads": self.attention.heads_width}
+            inner = {"qkv", "heads"}
         if self._keeps_attention_output:
             widths["attention_output"] = self._hidden_size
             blocks.add("attention_output")
+        gate_up_width = self.mlp.gate_up_width if self.mlp else 0
+        if self.mlp and self.attention:
+            widths[self._middle] = self._hidden_size
+            blocks.add(self._middle)
         if self._keeps_mlp_output:
             widths["mlp_output"] = self._hidden_size
             stream.add("mlp_output")
-        inner = {"qkv", "heads"}
-        if keep_gate_up and self.mlp.gate_up_width:
-            widths["gate_up"] = self.mlp.gate_up_width
+        if keep_gate_up and gate_up_width:
+            widths["gate_up"] = gate_up_width
         kept = {
             "none": frozenset(widths),
             "mlp": frozenset(stream | blocks | inner),
             "smart": frozenset(stream | blocks),
             "full": frozenset(stream),
         }
-        tile = (self.mlp.gate_up_width, dtype) if self.mlp.gate_up_width and not keep_gate_up else None
+        tile = (gate_up_width, dtype) if gate_up_width and not keep_gate_up else None
         return LayerBuffers({name: (width, dtype) for name, width in widths.items()}, kept, tile=tile)
 
     # Forward
@@ -116,32 +145,54 @@ class FusedLayer:
             part.begin_forward()
         num_tokens, shape = now.batch.num_tokens, self.shape
         kept = now.store.forward(self.index, num_tokens)
-        rotary, documents = now.rotary[shape.rotary_kind], now.batch.documents
         normed, y = self._normed(num_tokens, now), self._output(num_tokens, now)[:, : self._hidden_size]
-        self._add_norm(x, pending, shape.input_norm, normed, kept["x"])
-        self.attention.project(self._with_columns(normed, self.attention.inputs), kept["qkv"], rotary, now.with_adapter)
-        self._saved = self.attention.attend(kept["qkv"], kept["heads"], rotary, documents)
-        self._attention_output(kept, y, now.with_adapter)
-        if shape.parallel:
-            self._add(kept["x"], y, kept["x_mid"])
-            if shape.mlp_norm:
-                self._add_norm(kept["x"], None, shape.mlp_norm, normed, None)
-        else:
-            self._add_norm(self._stream(kept["x"], normed), y, shape.mlp_norm, normed, kept["x_mid"])
-        mlp_output = kept["mlp_output"] if self._keeps_mlp_output else y
-        wide = self._with_columns(normed, self.mlp.inputs)
-        sent = now.store.tiles(self.index) if now.with_gradients else None
-        self.mlp.forward(wide, mlp_output, kept.get("gate_up"), now.with_adapter, sent)
-        if shape.post_mlp_norm:
-            rms_norm.add_norm(mlp_output, None, shape.post_mlp_norm, y)
-        elif self._keeps_mlp_output:
-            copy_rows(mlp_output, y)
+        if self.attention:
+            self._add_norm(x, pending, shape.input_norm, normed, kept["x"])
+            self._attend(self.attention, kept, normed, now, now.with_adapter)
+            self._attention_output(self.attention, kept, y, now.with_adapter)
+            x, pending = self._stream(kept["x"], normed), y
+        if self.mlp:
+            self._mlp_forward(self.mlp, x, pending, kept, now)
+            x = self._stream(kept[self._middle], normed)
         ends_here = self._per_layer is not None or shape.output_scale != 1.0
         if ends_here:
-            self._end(kept["x_mid"], y, normed, now.with_adapter)
+            self._end(x, y, normed, now.with_adapter)
         if now.with_gradients:
             now.store.forward_done(self.index)
-        return (y, None) if ends_here else (self._stream(kept["x_mid"], normed), y)
+        return (y, None) if ends_here else (x, y)
+
+    def _attend(
+        self, attention: Mixer, kept: dict[str, torch.Tensor], normed: torch.Tensor, now: Pass, with_adapter: bool
+    ) -> None:
+        """Write what attention's own buffers hold, from the normalised input."""
+        rotary = now.rotary[self.shape.rotary_kind]
+        attention.project(self._with_columns(normed, attention.inputs), kept["qkv"], rotary, with_adapter)
+        self._saved = attention.attend(kept["qkv"], kept["heads"], rotary, now.batch.documents)
+
+    def _mlp_forward(
+        self,
+        mlp: MlpBlock | PlainMlp | SparseBlock,
+        x: torch.Tensor,
+        pending: torch.Tensor | None,
+        kept: dict[str, torch.Tensor],
+        now: Pass,
+    ) -> None:
+        """Write what the MLP reads, x + pending, and its output, which is normalised where the model does that."""
+        num_tokens, shape, middle = now.batch.num_tokens, self.shape, kept[self._middle]
+        normed, y = self._normed(num_tokens, now), self._output(num_tokens, now)[:, : self._hidden_size]
+        if shape.parallel and pending is not None:
+            self._add(x, pending, middle)
+            if shape.mlp_norm:
+                self._add_norm(x, None, shape.mlp_norm, normed, None)
+        else:
+            self._add_norm(x, pending, shape.mlp_norm, normed, middle)
+        output = kept["mlp_output"] if self._keeps_mlp_output else y
+        sent = now.store.tiles(self.index) if now.with_gradients else None
+        mlp.forward(self._with_columns(normed, mlp.inputs), output, kept.get("gate_up"), now.with_adapter, sent)
+        if shape.post_mlp_norm:
+            rms_norm.add_norm(output, None, shape.post_mlp_norm, y)
+        elif self._keeps_mlp_output:
+            copy_rows(output, y)
 
     def _end(self, x: torch.Tensor, y: torch.Tensor, normed: torch.Tensor, with_adapter: bool) -> None:
         """Do what is behind the MLP, whose output y is, and write what leaves the layer there."""
@@ -166,14 +217,16 @@ class FusedLayer:
             if self.shape.post_mlp_norm:
                 output = scratch[:, :hidden]
                 rms_norm.add_norm(kept["mlp_output"], None, self.shape.post_mlp_norm, output)
-            self._add(kept["x_mid"], output, normed[:, :hidden])
+            self._add(kept[self._middle], output, normed[:, :hidden])
             self._per_layer.backward(stream, self._with_columns(normed, self._per_layer.gate), scratch)
 
-    def _attention_output(self, kept: dict[str, torch.Tensor], y: torch.Tensor, with_adapter: bool) -> None:
+    def _attention_output(
+        self, attention: Mixer, kept: dict[str, torch.Tensor], y: torch.Tensor, with_adapter: bool
+    ) -> None:
         """Write the attention block's output, normalised where the model does that."""
         norm = self.shape.post_attention_norm
         output = kept["attention_output"] if self._keeps_attention_output else y
-        self.attention.put_out(kept["qkv"], kept["heads"], output, with_adapter)
+        attention.put_out(kept["qkv"], kept["heads"], output, with_adapter)
         if norm:
             rms_norm.add_norm(output, None, norm, y)
         elif self._keeps_attention_output:
@@ -191,74 +244,108 @@ class FusedLayer:
         """
         for part in self._plain:
             part.begin_backward()
-        num_tokens, shape = now.batch.num_tokens, self.shape
+        num_tokens = now.batch.num_tokens
         kept, missing = now.store.backward(self.index, num_tokens)
-        self._replay(kept, missing - {"gate_up"}, now)
-        normed, scratch = self._normed(num_tokens, now), self._output(num_tokens, now)
-        to_input = scratch[:, : self._hidden_size]
-        stream = gradient[:, : self._hidden_size]
-        self._end_backward(stream, kept, normed, scratch)
-
-        to_block = self._block_gradient(gradient, shape.post_mlp_norm, kept.get("mlp_output"), self.mlp.down, scratch)
-        self._add_to_magnitudes(self.mlp.down, to_block, kept.get("mlp_output"))
-        shares_norm = shape.parallel and shape.mlp_norm is None
-        to_mlp, mlp_norm = (kept["x"] if shape.parallel else kept["x_mid"]), shape.mlp_norm
-        statistics = self._add_norm(to_mlp, None, shape.input_norm if shares_norm else mlp_norm, normed, None)
-        gate_up = None if "gate_up" in missing else kept.get("gate_up")
-        wide = self._with_columns(normed, self.mlp.inputs)
-        self.mlp.backward(to_block, wide, to_input, gate_up, now.store.tiles(self.index))
-        from_mlp = None
-        if shape.parallel:
-            # Attention's part of the gradient is that of the stream alone, so this one waits.
-            (from_mlp,) = now.workspace.carve("parallel", (num_tokens, self._hidden_size))
-            from_mlp.copy_(to_input)
-            if mlp_norm is not None and statistics is not None:
-                self._through_norm(from_mlp, to_mlp, mlp_norm, statistics, from_mlp)
-        else:
-            self._norm_backward(to_input, to_mlp, mlp_norm, statistics, stream)
-
-        norm = shape.post_attention_norm
-        to_block = self._block_gradient(gradient, norm, kept.get("attention_output"), self.attention.output, scratch)
-        self._add_to_magnitudes(self.attention.output, to_block, kept.get("attention_output"))
-        if not shares_norm:
-            statistics = self._add_norm(kept["x"], None, shape.input_norm, normed, None)
-        wide = self._with_columns(normed, self.attention.inputs)
-        if hasattr(self.attention.inputs, "shrink"):
-            self.attention.inputs.shrink(wide)
-        rotary, documents = now.rotary[shape.rotary_kind], now.batch.documents
-        out = None if first else to_input
-        self.attention.backward(to_block, wide, kept["qkv"], kept["heads"], self._saved, rotary, documents, out)
-        if not first:
-            if from_mlp is not None and shares_norm:
-                to_input.add_(from_mlp)
-            self._norm_backward(to_input, kept["x"], shape.input_norm, statistics, stream)
-            if from_mlp is not None and not shares_norm:
-                stream.add_(from_mlp)
+        if self.attention:
+            self._replay(self.attention, kept, missing - {"gate_up"}, now)
+        self._end_backward(
+            gradient[:, : self._hidden_size], kept, self._normed(num_tokens, now), self._output(num_tokens, now)
+        )
+        waiting = None
+        if self.mlp:
+            gate_up = None if "gate_up" in missing else kept.get("gate_up")
+            waiting = self._mlp_backward(self.mlp, gradient, kept, gate_up, now)
+        if self.attention:
+            self._attention_backward(self.attention, gradient, kept, waiting, now, first)
         self._saved = ()
         now.store.backward_done(self.index)
 
-    def _replay(self, kept: dict[str, torch.Tensor], missing: frozenset[str], now: Pass) -> None:
+    def _mlp_backward(
+        self,
+        mlp: MlpBlock | PlainMlp | SparseBlock,
+        gradient: torch.Tensor,
+        kept: dict[str, torch.Tensor],
+        gate_up: torch.Tensor | None,
+        now: Pass,
+    ) -> Waiting | None:
+        """Go through the MLP and its norm: add to the stream's gradient, or return what waits for attention's."""
+        num_tokens, shape = now.batch.num_tokens, self.shape
+        normed, scratch = self._normed(num_tokens, now), self._output(num_tokens, now)
+        to_input, stream = scratch[:, : self._hidden_size], gradient[:, : self._hidden_size]
+        to_block = self._block_gradient(gradient, shape.post_mlp_norm, kept.get("mlp_output"), mlp.down, scratch)
+        self._add_to_magnitudes(mlp.down, to_block, kept.get("mlp_output"))
+        norm = shape.mlp_norm or (shape.input_norm if shape.parallel else None)
+        to_mlp = kept["x"] if shape.parallel else kept[self._middle]
+        statistics = self._add_norm(to_mlp, None, norm, normed, None)
+        mlp.backward(to_block, self._with_columns(normed, mlp.inputs), to_input, gate_up, now.store.tiles(self.index))
+        if not shape.parallel:
+            self._norm_backward(to_input, to_mlp, norm, statistics, stream)
+            return None
+        # Attention's part of the gradient is that of the stream alone, so this one waits.
+        from_mlp: torch.Tensor
+        (from_mlp,) = now.workspace.carve("parallel", (num_tokens, self._hidden_size))
+        from_mlp.copy_(to_input)
+        if shape.mlp_norm is not None and statistics is not None:
+            self._through_norm(from_mlp, to_mlp, shape.mlp_norm, statistics, from_mlp)
+        return Waiting(from_mlp, statistics if shape.mlp_norm is None else None)
+
+    def _attention_backward(
+        self,
+        attention: Mixer,
+        gradient: torch.Tensor,
+        kept: dict[str, torch.Tensor],
+        waiting: Waiting | None,
+        now: Pass,
+        first: bool,
+    ) -> None:
+        """Go through attention and its norm, and add what a parallel MLP left."""
+        num_tokens, shape = now.batch.num_tokens, self.shape
+        normed, scratch = self._normed(num_tokens, now), self._output(num_tokens, now)
+        to_input, stream = scratch[:, : self._hidden_size], gradient[:, : self._hidden_size]
+        norm, output = shape.post_attention_norm, kept.get("attention_output")
+        to_block = self._block_gradient(gradient, norm, output, attention.output, scratch)
+        self._add_to_magnitudes(attention.output, to_block, output)
+        # Where both blocks read the same norm, the MLP has left it.
+        statistics = waiting.statistics if waiting else None
+        if statistics is None:
+            statistics = self._add_norm(kept["x"], None, shape.input_norm, normed, None)
+        wide = self._with_columns(normed, attention.inputs)
+        if isinstance(attention.inputs, Projection):
+            attention.inputs.shrink(wide)
+        rotary, documents = now.rotary[shape.rotary_kind], now.batch.documents
+        out = None if first else to_input
+        attention.backward(to_block, wide, kept["qkv"], kept["heads"], self._saved, rotary, documents, out)
+        if first:
+            return
+        if waiting and shape.mlp_norm is None:
+            to_input.add_(waiting.gradient)
+        self._norm_backward(to_input, kept["x"], shape.input_norm, statistics, stream)
+        if waiting and shape.mlp_norm is not None:
+            stream.add_(waiting.gradient)
+
+    def _replay(
+        self, attention: Mixer, kept: dict[str, torch.Tensor], missing: frozenset[str], now: Pass
+    ) -> None:
         """Compute again what was not kept; never the MLP's output projection."""
         if not missing:
             return
-        num_tokens, shape = now.batch.num_tokens, self.shape
-        rotary = now.rotary[shape.rotary_kind]
+        num_tokens = now.batch.num_tokens
         normed, scratch = self._normed(num_tokens, now), self._output(num_tokens, now)[:, : self._hidden_size]
-        self._add_norm(kept["x"], None, shape.input_norm, normed, None)
-        self.attention.project(self._with_columns(normed, self.attention.inputs), kept["qkv"], rotary, True)
-        self._saved = self.attention.attend(kept["qkv"], kept["heads"], rotary, now.batch.documents)
-        if "x_mid" not in missing:
-            self.attention.fill_columns(kept["heads"])
+        self._add_norm(kept["x"], None, self.shape.input_norm, normed, None)
+        self._attend(attention, kept, normed, now, True)
+        if not missing & {"x_mid", "attention_output"}:
+            attention.fill_columns(kept["heads"])
             return
-        self._attention_output(kept, scratch, True)
-        self._add(self._stream(kept["x"], normed), scratch, kept["x_mid"])
+        self._attention_output(attention, kept, scratch, True)
+        if "x_mid" in missing:
+            self._add(self._stream(kept["x"], normed), scratch, kept["x_mid"])
 
     def _block_gradient(
         self,
         gradient: torch.Tensor,
         norm: Norm | None,
         output: torch.Tensor | None,
-        last: Projection | PlainModules | Experts,
+        last: Projection | PlainModules | Experts | Columns,
         scratch: torch.Tensor,
     ) -> torch.Tensor:
         """Return the gradient of a block's last projection, with room for that projection's adapter columns."""
@@ -282,7 +369,7 @@ class FusedLayer:
     # Parts
 
     def _add_to_magnitudes(
-        self, last: Projection | PlainModules | Experts, gradient: torch.Tensor, output: torch.Tensor | None
+        self, last: Projection | PlainModules | Experts | Columns, gradient: torch.Tensor, output: torch.Tensor | None
     ) -> None:
         """Add the gradient of DoRA's magnitudes in a block's last projection."""
         if isinstance(last, Projection) and last.has_magnitudes and output is not None:
@@ -294,7 +381,9 @@ class FusedLayer:
     def _output(self, num_tokens: int, now: Pass) -> torch.Tensor:
         return now.workspace.carve("output", (num_tokens, self._gradient_width))[0]
 
-    def _with_columns(self, normed: torch.Tensor, projection: Projection | PlainModules | Experts) -> torch.Tensor:
+    def _with_columns(
+        self, normed: torch.Tensor, projection: Projection | PlainModules | Experts | Columns
+    ) -> torch.Tensor:
         return normed[:, : self._hidden_size + projection.num_extra]
 
     def _stream(self, total: torch.Tensor, normed: torch.Tensor) -> torch.Tensor:
@@ -355,3 +444,21 @@ class FusedLayer:
         if self._gradients:
             self._gradients.add_norm(norm, to_normed, total, statistics)
         rms_norm.norm_backward(to_normed, total, norm, statistics, out, residual=residual)
+
+
+def _parts_of(
+    block: Mixer | MlpBlock | PlainMlp | SparseBlock | PerLayerBlock | None,
+) -> list[Projection | PlainModules | Experts]:
+    """Return what a block multiplies with."""
+    if block is None:
+        return []
+    if isinstance(block, MlpBlock | PlainMlp | SparseBlock):
+        return [block.inputs, block.down]
+    if isinstance(block, PerLayerBlock):
+        return [block.gate, block.output]
+    if isinstance(block, ParallelBlock):
+        return [part for branch in block.branches for part in _parts_of(branch)]
+    parts: list[Projection | PlainModules | Experts] = [block.inputs, block.output]
+    if isinstance(block, LatentBlock | ChannelDeltaBlock):
+        parts += [part for part in block.expansions if part is not None]
+    return parts

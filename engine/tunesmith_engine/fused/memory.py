@@ -35,8 +35,16 @@ from tunesmith_engine.fused.rates import (
     measure_memory_rate,
 )
 from tunesmith_engine.fused.tiling import SAVER, SMALL, SMALLEST, TILINGS, WHOLE, Tiling
-from tunesmith_engine.kernels import delta_rule, state_space
-from tunesmith_engine.mixer_shapes import AttentionShape, ConvolutionShape, DeltaShape, LatentShape, StateSpaceShape
+from tunesmith_engine.kernels import channel_delta, delta_rule, state_space
+from tunesmith_engine.mixer_shapes import (
+    AttentionShape,
+    ChannelDeltaShape,
+    ConvolutionShape,
+    DeltaShape,
+    LatentShape,
+    StateSpaceShape,
+    branches_of,
+)
 from tunesmith_engine.shapes import MlpShape, SparseShape, Unfused
 
 SUSTAINED_SHARE = 0.8
@@ -281,10 +289,11 @@ class MemoryPlanner:
     def _costs_of(self, capacity: int, document_tokens: int) -> LayerCosts:
         shape = self._assembly.shape
         flops = self._flops_per_s(capacity) * SUSTAINED_SHARE
-        mixers = [layer.attention for layer in shape.layers if not isinstance(layer.attention, Unfused)]
+        mixers = [layer.attention for layer in shape.layers if layer.attention]
         has_experts = any(isinstance(layer.mlp, SparseShape) for layer in shape.layers)
-        kinds = {(type(each), each.numbers_per_token) for each in mixers}
-        alike = shape.handing is None and not has_experts and len(kinds) == 1
+        kinds = {(type(each), each.numbers_per_token) for each in mixers if not isinstance(each, Unfused)}
+        has_both = all(layer.attention and layer.mlp for layer in shape.layers)
+        alike = shape.handing is None and not has_experts and has_both and len(kinds) == 1
         layers = shape.layers[:1] if alike else shape.layers
         return LayerCosts.mean(
             [LayerCosts.of(layer, shape.hidden_size, capacity, document_tokens, flops) for layer in layers]
@@ -380,11 +389,9 @@ class MemoryPlanner:
         whole = math.ceil(capacity * self._spread)
         written = self._written_bytes(whole, tiling)
         copies, most, statistics, largest = (2 if self._spread > 1 else 1), 0, 0, 0
-        for mixer in {id(layer.attention): layer.attention for layer in shape.layers}.values():
-            if isinstance(mixer, Unfused):
-                continue
+        for mixer in {id(mixer): mixer for mixer in shape.mixers}.values():
             at_once = -(-whole // num_parts(mixer, capacity, tiling.attention_numbers))
-            if isinstance(mixer, DeltaShape):
+            if isinstance(mixer, DeltaShape | ChannelDeltaShape):
                 most = max(most, self._delta_bytes(mixer, at_once, whole))
                 continue
             if isinstance(mixer, StateSpaceShape):
@@ -405,8 +412,8 @@ class MemoryPlanner:
                 norms = capacity * (2 * (query + key) + 2 * query + value) * itemsize
             most = max(most, at_once * (copies * (query + 2 * out + key + value) * itemsize + beside) + norms)
         for layer, policy in zip(shape.layers, policies, strict=True):
-            if isinstance(layer.attention, AttentionShape | LatentShape):
-                sums = whole * 4 * layer.attention.num_heads
+            for mixer in branches_of(layer.attention):
+                sums = whole * 4 * mixer.num_heads if isinstance(mixer, AttentionShape | LatentShape) else 0
                 statistics += sums * (policy.level in ("none", "mlp"))
                 largest = max(largest, sums)
         return max(most, written) + statistics + largest + self._expert_bytes(capacity, tiling)
@@ -438,12 +445,14 @@ class MemoryPlanner:
         ]
         return max(sums, default=0) + max(routers, default=0)
 
-    def _delta_bytes(self, shape: DeltaShape, at_once: int, whole: int) -> int:
+    def _delta_bytes(self, shape: DeltaShape | ChannelDeltaShape, at_once: int, whole: int) -> int:
         """Return what a delta rule's backward pass allocates: what is computed at once, gates, whole documents."""
-        num_bytes = at_once * delta_rule.workspace_bytes(shape.num_heads, shape.key_dim, shape.value_dim)
+        rule = delta_rule if isinstance(shape, DeltaShape) else channel_delta
+        num_bytes = at_once * rule.workspace_bytes(shape.num_heads, shape.key_dim, shape.value_dim)
         num_bytes += whole * 8 * 4 * shape.num_heads
         if self._spread > 1:
             numbers = 4 * shape.num_channels + 2 * shape.numbers_per_token
+            numbers += 3 * shape.num_keys if isinstance(shape, ChannelDeltaShape) else 0
             num_bytes += whole * numbers * self._assembly.compute.dtype.itemsize
         return num_bytes
 

@@ -129,6 +129,7 @@ class MlpBlock:
                 self.down.backward(gradient[rows], to_hidden, to_hidden)
                 dots = self._dots(to_hidden, tile)
                 self._activate_backward(to_hidden, tile, None)
+            self._scale(tile)
             if dots is not None and isinstance(self.inputs, Projection):
                 self.inputs.add_to_magnitudes(dots, tile)
             self.inputs.backward(tile, x[rows], out[rows])
@@ -198,6 +199,13 @@ class MlpBlock:
 
     def _gate_up(self, x: torch.Tensor, tile: torch.Tensor, with_adapter: bool) -> None:
         self.inputs.forward(x, tile[:, : self.shape.inner_width], with_adapter)
+        self._scale(tile)
+
+    def _scale(self, tile: torch.Tensor) -> None:
+        """Multiply gate and up, or their gradients, by the factors that a model has for them."""
+        for half, factor in zip(self._halves(tile), self.shape.scales or (), strict=False):
+            if half is not None and factor != 1.0:
+                half.mul_(factor)
 
     def _halves(self, tile: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         if not self.shape.gated:

@@ -36,7 +36,7 @@ from tunesmith_engine.kernels.embedding import add_positions, embed
 from tunesmith_engine.mixer_shapes import Norm
 from tunesmith_engine.model.other_weights import Weights, reference_of, start_of
 from tunesmith_engine.packed.batch import PackedBatch
-from tunesmith_engine.shapes import NotFusableError, Unfused
+from tunesmith_engine.shapes import NotFusableError
 
 
 class FusedModel:
@@ -230,7 +230,8 @@ class FusedModel:
     def _may_hold(self, batch: PackedBatch) -> bool:
         """Return whether every attention allows it that a graph of a batch serves others of the same sizes."""
         like = batch.input_ids.new_empty(batch.num_tokens, 0, dtype=self._assembly.compute.dtype)
-        return all(layer.attention.may_be_captured(batch.documents, like) for layer in self._layers)
+        mixers = [layer.attention for layer in self._layers if layer.attention]
+        return all(mixer.may_be_captured(batch.documents, like) for mixer in mixers)
 
     def resize(self, capacity_tokens: int) -> None:
         """Make room for micro-batches of another size, with activations kept as before."""
@@ -325,6 +326,16 @@ class FusedModel:
             x, pending = self._forward(now)
             return self._losses(x, pending, batch, None, None, with_adapter)
 
+    @property
+    def balances(self) -> bool:
+        """Whether the loss of a micro-batch includes a term for an even use of the experts."""
+        return self._assembly.balance is not None
+
+    def balance(self, batch: PackedBatch) -> torch.Tensor | float:
+        """Return that term for the micro-batch that passed through last, times its trained tokens."""
+        balance = self._assembly.balance
+        return balance.loss * _num_trained(batch) if balance else 0.0
+
     def reference_losses(self, batch: PackedBatch) -> torch.Tensor:
         """Return the same by the model with which an objective compares."""
         reference = reference_of(self._model)
@@ -385,8 +396,13 @@ class FusedModel:
         """Go forward and backward; everything stays on the device."""
         self._assembly.scratch.forget()
         now = self._pass(batch, True, True)
+        balance = self._assembly.balance
         with self._assembly.tables.in_place(True):
-            return self._backward(*self._forward(now), now, scale).sum()
+            x, pending = self._forward(now)
+            added = self.balance(batch)
+            if balance:
+                balance.use(scale * _num_trained(batch))
+            return self._backward(x, pending, now, scale).sum() + added
 
     def _backward(self, x: torch.Tensor, pending: torch.Tensor | None, now: Pass, scale: torch.Tensor) -> torch.Tensor:
         """Go through head and layers backward; return the losses of the trained rows."""
@@ -452,6 +468,8 @@ class FusedModel:
             rms_norm.add_norm(x, None, shape.embedding_norm, x)
         if self._parts.per_layer:
             self._parts.per_layer.forward(now.batch.input_ids, embedded, now.with_adapter)
+        if self._assembly.balance:
+            self._assembly.balance.begin(x.device)
         pending: torch.Tensor | None = None
         for layer in self._layers:
             x, pending = layer.forward(x, pending, now)
@@ -481,8 +499,8 @@ class FusedModel:
         if shape.rotary is None:
             return {layer.rotary_kind: Rotary(None, None, batch.positions) for layer in shape.layers}
         like = torch.empty(0, device=batch.input_ids.device, dtype=self._assembly.compute.dtype)
-        tables = {layer.rotary_kind: Rotary(None, None) for layer in shape.layers}
-        for kind in {layer.rotary_kind for layer in shape.layers if not isinstance(layer.attention, Unfused)}:
+        tables = {layer.rotary_kind: Rotary(None, None, batch.positions) for layer in shape.layers}
+        for kind in shape.rotary_kinds:
             cos, sin = shape.rotary(like, batch.positions[None], kind)
             tables[kind] = Rotary(cos[0], sin[0], batch.positions)
         return tables
@@ -494,3 +512,8 @@ class FusedModel:
     @property
     def _last_scale(self) -> float:
         return self._assembly.shape.layers[-1].residual_scale
+
+
+def _num_trained(batch: PackedBatch) -> torch.Tensor:
+    """Return how many tokens of a micro-batch are trained; others fill up a fixed size."""
+    return (batch.targets >= 0).sum()

@@ -15,7 +15,15 @@ from tunesmith_engine.fused.activations import LayerBuffers, LayerPolicy
 from tunesmith_engine.fused.rates import CopyRates
 from tunesmith_engine.fused.ring import Entry
 from tunesmith_engine.kernels.gated_convolution import NUM_PARTS
-from tunesmith_engine.mixer_shapes import ConvolutionShape, DeltaShape, LatentShape, StateSpaceShape
+from tunesmith_engine.mixer_shapes import (
+    Branch,
+    ChannelDeltaShape,
+    ConvolutionShape,
+    DeltaShape,
+    LatentShape,
+    StateSpaceShape,
+    branches_of,
+)
 from tunesmith_engine.shapes import LayerShape, MlpShape, SparseShape, Unfused, UnfusedLayer
 
 COPY_DRAG = 0.02
@@ -26,6 +34,8 @@ DELTA_FLOPS = 350
 """Of products in 16 bits that take as long as the delta rule, for each number of a head's state and token: 2.36 ms for
 8192 tokens of 32 heads of 128 x 128 on an H200, torch 2.11, Triton 3.6, 2026-11-27; backward 4.69 ms."""
 
+CHANNEL_DELTA_FLOPS = 700
+"""The same where each channel decays by its own: a guess from its operations until it is measured."""
 
 SCAN_FLOPS = 120
 """The same of the state-space scan: a guess from its operations until it is measured."""
@@ -63,6 +73,31 @@ def _mlp_widths(mlp: MlpShape | SparseShape | Unfused | None) -> tuple[int, int]
     return (mlp.width, mlp.inner_width) if isinstance(mlp, MlpShape) else (0, 0)
 
 
+def _mixer_flops(mixer: Branch, document_length: float) -> tuple[int, int, int, float, float]:
+    """Return of a token of a mixer: outputs of its inputs, inputs of its output, operations of its expansions, its own.
+
+    At last it says how many times as many of its own the backward pass takes.
+    """
+    query = mixer.numbers_per_token
+    if isinstance(mixer, DeltaShape):
+        inputs = mixer.num_channels + query + 2 * mixer.num_heads
+        return inputs, query, 0, float(DELTA_FLOPS * mixer.key_dim * query), 2.0
+    if isinstance(mixer, ChannelDeltaShape):
+        own = float(CHANNEL_DELTA_FLOPS * mixer.key_dim * query)
+        return mixer.num_columns, query, 2 * mixer.num_expanding, own, 2.0
+    if isinstance(mixer, StateSpaceShape):
+        inputs = query + mixer.num_channels + mixer.num_heads
+        return inputs, query, 0, float(SCAN_FLOPS * mixer.state_dim * query), 2.5
+    if isinstance(mixer, ConvolutionShape):
+        return NUM_PARTS * query, query, 0, 0.0, 1.0
+    if isinstance(mixer, LatentShape):
+        heads, expanding, reach = mixer.num_heads * mixer.value_dim, 2 * mixer.num_expanding, None
+    else:
+        heads, expanding, reach = mixer.output_width, 0, mixer.window or mixer.chunk
+    seen = min(document_length, 2 * reach) if reach else document_length
+    return mixer.num_columns, heads, expanding, (query + heads) * seen, 2.5
+
+
 @dataclass(frozen=True, slots=True)
 class LayerCosts:
     """Seconds that one layer computes for a full micro-batch.
@@ -90,40 +125,28 @@ class LayerCosts:
         document has: forward 2(d(2q + 2k) + 3df) + 2qS, backward the same but 5qS: causal attention has two products
         forward and five backward, each half empty. Replaying gate and up costs 4df, attention and its input
         projections 2d(q + 2k) + 2qS, its output projection 2dq; the MLP's last product is never needed again. The
-        delta rule takes `DELTA_FLOPS` in place of 2qS, twice as many backward, and a scan `SCAN_FLOPS`. Convolutions
+        delta rules take `DELTA_FLOPS` in place of 2qS, twice as many backward, and a scan `SCAN_FLOPS`. Convolutions
         are left out, as norms are.
         """
-        attention = shape.attention
-        if isinstance(attention, Unfused):
+        if isinstance(shape.attention, Unfused):
             return LayerCosts._as_written(shape, hidden_size, num_tokens, flops_per_s)
-        query = attention.numbers_per_token
         width, inner = _mlp_widths(shape.mlp)
-        expanding = 0
-        if isinstance(attention, DeltaShape):
-            inputs = attention.num_channels + query + 2 * attention.num_heads
-            heads, scores, backward = query, float(DELTA_FLOPS * attention.key_dim * query), 2.0
-        elif isinstance(attention, StateSpaceShape):
-            inputs = query + attention.num_channels + attention.num_heads
-            heads, scores, backward = query, float(SCAN_FLOPS * attention.state_dim * query), 2.5
-        elif isinstance(attention, ConvolutionShape):
-            heads, inputs, scores, backward = query, NUM_PARTS * query, 0.0, 1.0
-        else:
-            inputs, reach = attention.num_columns, None
-            if isinstance(attention, LatentShape):
-                heads, expanding = attention.num_heads * attention.value_dim, 2 * attention.num_expanding
-            else:
-                heads, reach = attention.output_width, attention.window or attention.chunk
-            seen = min(document_length, 2 * reach) if reach else document_length
-            scores, backward = (query + heads) * seen, 2.5
-        products = 2 * hidden_size * (heads + inputs + inner + width) + expanding
         mlp = 2 * hidden_size * inner
-        smart = mlp + 2 * hidden_size * inputs + expanding + scores
-        seconds = num_tokens / flops_per_s
-        replay = {"none": 0.0, "mlp": mlp, "smart": smart, "full": smart + 2 * hidden_size * heads}
+        forward = backward = float(mlp + 2 * hidden_size * width)
+        smart = full = float(mlp)
+        for mixer in branches_of(shape.attention):
+            inputs, heads, expanding, scores, times = _mixer_flops(mixer, document_length)
+            before = 2 * hidden_size * inputs + expanding
+            forward += before + 2 * hidden_size * heads + scores
+            backward += before + 2 * hidden_size * heads + times * scores
+            smart += before + scores
+            full += before + scores + 2 * hidden_size * heads
+        replay, seconds = {"none": 0.0, "mlp": mlp, "smart": smart, "full": full}, num_tokens / flops_per_s
+        if shape.attention is None or shape.mlp is None:
+            # The last product of a layer's only block is never needed again.
+            replay["full"] = smart
         return LayerCosts(
-            (products + scores) * seconds,
-            (products + backward * scores) * seconds,
-            {level: flops * seconds for level, flops in replay.items()},
+            forward * seconds, backward * seconds, {level: flops * seconds for level, flops in replay.items()}
         )
 
     @staticmethod

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 from torch import nn
@@ -31,6 +32,10 @@ from tunesmith_engine.kernels.copy_rows import copy_rows
 
 COLUMN_ALIGNMENT = {"cuda": 64, "cpu": 16}
 """Numbers. The columns beside the input are filled up to this, so that every row starts at a line of the cache."""
+
+OF_EXPERTS = (2, 3)
+"""Places of a scratch."""
+NUM_PLACES = 4
 
 
 class PlainOnlyError(MessageError):
@@ -117,18 +122,30 @@ def _adapter(module: nn.Module) -> Adapter | None:
     return Adapter(a, b, float(module.scaling[name]), magnitude, share)
 
 
+class Unpackable(Protocol):
+    """What has weights to unpack."""
+
+    @property
+    def buffer_shape(self) -> tuple[int, int]:
+        """Rows and columns of the whole buffer."""
+
+    def unpack(self, weight: torch.Tensor, scaled: bool = True) -> None:
+        """Unpack the weights into a buffer, rows times DoRA's scales unless they are to stay out."""
+
+
 class WeightScratch:
     """Memory in which 4-bit weights are unpacked, and what it holds at the moment.
 
-    Two places: a product and the next one that overwrites it never wait for the same unpacking twice.
+    Two places, and two more for experts: a product and the next one that overwrites it never wait for the same
+    unpacking twice.
     """
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         self._device, self._dtype = device, dtype
-        self._sizes = [0, 0]
-        self._buffers: list[torch.Tensor | None] = [None, None]
-        self._holders: list[tuple[Projection, bool] | None] = [None, None]
-        self._filled: list[set[str]] = [set(), set()]
+        self._sizes = [0] * NUM_PLACES
+        self._buffers: list[torch.Tensor | None] = [None] * NUM_PLACES
+        self._holders: list[tuple[Unpackable, bool] | None] = [None] * NUM_PLACES
+        self._filled: list[set[str]] = [set() for _ in range(NUM_PLACES)]
 
     def reserve(self, place: int, num_elements: int) -> None:
         """Make a place large enough; nothing is allocated before the first use."""
@@ -136,16 +153,16 @@ class WeightScratch:
 
     @property
     def num_bytes(self) -> int:
-        """Memory of both places."""
+        """Memory of all places."""
         return sum(self._sizes) * self._dtype.itemsize
 
     def forget(self) -> None:
         """Let every weight be unpacked again at its next use: adapters have changed, or a step begins."""
-        self._holders = [None, None]
+        self._holders = [None] * NUM_PLACES
 
     def give_back(self) -> None:
         """Let the memory go until the next use."""
-        self._buffers = [None, None]
+        self._buffers = [None] * NUM_PLACES
         self.forget()
 
     def weight(self, projection: Projection, place: int, part: str, scaled: bool = True) -> torch.Tensor:
@@ -157,18 +174,23 @@ class WeightScratch:
             part: "beside" or "below": the part of the adapters that the product at hand reads; "" for none.
             scaled: False leaves the rows' scales of DoRA out.
         """
-        buffer = self._buffers[place]
-        if buffer is None:
-            buffer = self._buffers[place] = torch.empty(self._sizes[place], device=self._device, dtype=self._dtype)
-        rows, columns = projection.buffer_shape
-        weight = buffer[: rows * columns].view(rows, columns)
-        if self._holders[place] != (projection, scaled):
-            projection.unpack(weight, scaled)
-            self._holders[place] = (projection, scaled)
-            self._filled[place].clear()
+        weight = self.unpacked(projection, place, scaled)
         if part and part not in self._filled[place]:
             projection.place_adapters(weight, part)
             self._filled[place].add(part)
+        return weight
+
+    def unpacked(self, packed: Unpackable, place: int, scaled: bool = True) -> torch.Tensor:
+        """Return a buffer with weights, without adapters; see `weight`."""
+        buffer = self._buffers[place]
+        if buffer is None:
+            buffer = self._buffers[place] = torch.empty(self._sizes[place], device=self._device, dtype=self._dtype)
+        rows, columns = packed.buffer_shape
+        weight = buffer[: rows * columns].view(rows, columns)
+        if self._holders[place] != (packed, scaled):
+            packed.unpack(weight, scaled)
+            self._holders[place] = (packed, scaled)
+            self._filled[place].clear()
         return weight
 
 

@@ -8,12 +8,17 @@ groups, scaling, noise), and PyTorch differentiates it; it is small beside the e
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
+from tunesmith_engine.fused.balance import Balance
 from tunesmith_engine.fused.plain_modules import random_states, set_random_states
+from tunesmith_engine.fused.recognise.balance import watched
+from tunesmith_engine.fused.recognise.repeated import chosen_of, scores_of
 from tunesmith_engine.fused.recognise.sparse import Caught, caught, twin_of
 from tunesmith_engine.shapes import SparseShape
 
@@ -26,11 +31,13 @@ class Choice:
         experts: of each token, integers [T, k].
         weights: of them, in float32 at least, [T, k].
         factor: of the shared MLP's output, [T, 1], or None for 1.
+        logits: of all experts, [T, E], where their use is balanced, else None.
     """
 
     experts: torch.Tensor
     weights: torch.Tensor
     factor: torch.Tensor | None
+    logits: torch.Tensor | None = None
 
     @property
     def learned(self) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -39,10 +46,15 @@ class Choice:
 
 
 class Router:
-    """Runs a block up to its experts."""
+    """Runs a block up to its experts.
 
-    def __init__(self, shape: SparseShape, autocast: torch.dtype | None) -> None:
-        self._shape, self._autocast = shape, autocast
+    Attributes:
+        balance: counts the experts of a micro-batch, or None.
+    """
+
+    def __init__(self, shape: SparseShape, autocast: torch.dtype | None, balance: Balance | None = None) -> None:
+        self._shape, self._autocast, self.balance = shape, autocast, balance
+        self._logits: list[torch.Tensor] = []
         self._experts = Caught()
         parts: dict[str, nn.Module] = {shape.role: self._experts}
         if shape.shared_role:
@@ -54,7 +66,10 @@ class Router:
     def choose(self, x: torch.Tensor) -> Choice:
         """Return what is chosen for x, [T, hidden]; the random numbers are new ones."""
         self._states = random_states(x.device)
-        return self._run(x)
+        choice = self._run(x)
+        if self.balance and choice.logits is not None:
+            self.balance.add(choice.logits)
+        return choice
 
     def choose_again(self, x: torch.Tensor) -> Choice:
         """Return what `choose` returned; the random numbers are those of then."""
@@ -69,10 +84,28 @@ class Router:
     def _run(self, x: torch.Tensor) -> Choice:
         enabled, self._block.training = self._autocast is not None, self._shape.module.training
         with torch.autocast(x.device.type, self._autocast or torch.float32, enabled=enabled):
-            experts, weights = caught(self._block, self._experts, x[None])
+            with self._watching():
+                if self._shape.scores:
+                    experts, weights = chosen_of(scores_of(self._shape.module, x), self._shape.per_token)
+                else:
+                    experts, weights = caught(self._block, self._experts, x[None])
             gate = self._shape.shared_gate
             factor = None if gate is None else torch.sigmoid(gate(x))
         weights = weights.to(torch.promote_types(weights.dtype, torch.float32))
         if self._shape.scale != 1.0:
             weights = weights * self._shape.scale
-        return Choice(experts, weights, factor)
+        return Choice(experts, weights, factor, self._logits.pop() if self._logits else None)
+
+    @contextlib.contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Make the context in which the router's logits are taken, where they are wanted."""
+        if self.balance is None:
+            yield
+            return
+        of_kind = self.balance.shape
+        router = next(each for each in self._shape.module.modules() if isinstance(each, of_kind.router))
+        handle = watched(router, of_kind.index, self._logits.append)
+        try:
+            yield
+        finally:
+            handle.remove()

@@ -64,8 +64,10 @@ class SparseBlock:
         widths += [experts.gate_up.num_ranks] * 2 + [experts.down.num_ranks] * 2
         shapes = [(num_rows, width) for width in widths]
         shapes.append((num_tokens, self._hidden_size))
-        if self.shape.shared_gate is not None:
-            shapes.append((num_tokens, self._hidden_size + self.down.num_extra))
+        wide = self._hidden_size + self.down.num_extra
+        needs_room = self.shape.shared_scale != 1.0 and wide > self.shape.per_token * self._hidden_size
+        if self.shape.shared_gate is not None or needs_room:
+            shapes.append((num_tokens, wide))
         return shapes
 
     # Forward
@@ -89,16 +91,22 @@ class SparseBlock:
             inner, outputs, shrunk, _, of_down, *_ = buffers
             order, added = order_of(choice.experts[rows], self.shape.num_experts), None
             self._experts.gate_up.forward(numbers[rows], order, own, True, shrunk, with_adapter)
+            weights = choice.weights[rows].contiguous()
+            if self.shape.scores:
+                # The product of what was multiplied is that of the product.
+                own.mul_(_of_rows(weights, order))
             if self._shared:
                 added = out[rows]
                 self._shared.forward(x[rows], added, of_shared, with_adapter, first_row=rows.start)
                 if choice.factor is not None:
                     added.mul_(choice.factor[rows])
+                if self.shape.shared_scale != 1.0:
+                    added.mul_(self.shape.shared_scale)
             if sent:
                 sent.written(number)
             expert_rows.activate_rows(own, self.shape.gate, inner)
             self._experts.down.forward(inner, order, outputs, False, of_down, with_adapter)
-            expert_rows.combine(outputs, order, choice.weights[rows].contiguous(), out[rows], added)
+            expert_rows.combine(outputs, order, None if self.shape.scores else weights, out[rows], added)
 
     # Backward
 
@@ -131,6 +139,9 @@ class SparseBlock:
                 out[rows].copy_(buffers[6])
             if sent:
                 sent.used(number)
+        if self._router.balance and choice.logits is not None:
+            probabilities, slopes = self._router.balance.gradient(choice.logits)
+            parts, gradients = [*parts, probabilities], [*gradients, slopes]
         torch.autograd.backward(parts, gradients)
         if leaf.grad is not None:
             out.add_(leaf.grad)
@@ -151,27 +162,44 @@ class SparseBlock:
         inner, outputs, shrunk, to_shrunk, of_down, to_down, to_x, *_ = buffers
         numbers, slopes = x[:, : self._hidden_size], gradient[:, : self._hidden_size]
         first, last = self._experts.gate_up, self._experts.down
+        weights = _of_rows(choice.weights[rows], order).flatten()
+        inside = weights[:, None] if self.shape.scores else None
         if is_there:
             first.shrink(numbers, order, True, shrunk)
         else:
             first.forward(numbers, order, own, True, shrunk, True)
+            if inside is not None:
+                own.mul_(inside)
         # The rows' weights come behind this product, so that it gives their gradients as well.
         last.input_gradient(slopes, order, inner, True, to_down)
-        weights = choice.weights[rows].reshape(-1)[order.choice]
+        behind = torch.ones_like(weights) if self.shape.scores else weights
         dots = torch.empty_like(weights)
-        expert_rows.activate_rows_backward(inner, own, self.shape.gate, weights, dots)
+        expert_rows.activate_rows_backward(inner, own, self.shape.gate, behind, dots)
         of_choices = dots[order.place.long()].view(-1, self.shape.per_token)
         if last.bias is not None:
             of_choices += torch.mm(slopes, last.bias.t()).gather(1, choice.experts[rows])
-        to_weights[rows] = of_choices
         if last.num_ranks:
             last.shrink(inner, order, False, of_down)
-            of_down.mul_(weights[:, None])
-            to_down.mul_(weights[:, None])
+            of_down.mul_(behind[:, None])
+            to_down.mul_(behind[:, None])
             last.accumulate(slopes, inner, order, (True, False), of_down, to_down)
         first.input_gradient(own, order, outputs, False, to_shrunk)
+        if inside is not None:
+            self._dots_of_inputs(outputs, numbers, order, to_x, of_choices)
+            own.mul_(inside)
+            to_shrunk.mul_(inside)
+        to_weights[rows] = of_choices
         first.accumulate(own, numbers, order, (False, True), shrunk, to_shrunk)
-        expert_rows.combine(outputs, order, None, to_x)
+        expert_rows.combine(outputs, order, choice.weights[rows].contiguous() if self.shape.scores else None, to_x)
+
+    def _dots_of_inputs(
+        self, slopes: torch.Tensor, x: torch.Tensor, order: Order, room: torch.Tensor, out: torch.Tensor
+    ) -> None:
+        """Write the gradients of weights that multiply what experts read, [T, k]; `room`, [T, hidden], is scratch."""
+        places = order.place.view(-1, self.shape.per_token)
+        for number in range(self.shape.per_token):
+            torch.index_select(slopes, 0, places[:, number], out=room)
+            out[:, number] = torch.einsum("th,th->t", room, x)
 
     def _shared_backward(
         self,
@@ -193,6 +221,12 @@ class SparseBlock:
             self._shared.forward(x, output, gate_up, True, first_row=rows.start)
             gradients[1][rows] = (slopes.to(choice.weights.dtype) * output).sum(1, keepdim=True)
             torch.mul(slopes, choice.factor[rows].to(slopes.dtype), out=output)
+            gradient = wide
+        elif self.shape.shared_scale != 1.0:
+            # What the experts' outputs were in is free by now.
+            room = buffers[7] if len(buffers) > 7 else buffers[1]
+            wide = room.view(-1)[: len(x) * gradient.shape[1]].view(len(x), -1)
+            torch.mul(gradient[:, : self._hidden_size], self.shape.shared_scale, out=wide[:, : self._hidden_size])
             gradient = wide
         self._shared.backward(gradient, x, out, gate_up, first_row=rows.start)
 
@@ -219,3 +253,8 @@ class SparseBlock:
     def _tiles(self, num_tokens: int) -> Iterator[slice]:
         for start in range(0, num_tokens, self._tile_tokens):
             yield slice(start, min(start + self._tile_tokens, num_tokens))
+
+
+def _of_rows(weights: torch.Tensor, order: Order) -> torch.Tensor:
+    """Return the weights of choices, [T, k], as those of rows, [M, 1]."""
+    return weights.reshape(-1)[order.choice][:, None]

@@ -27,6 +27,9 @@ NAME = "gated_convolution"
 NUM_PARTS = 3
 """Of a row: b, c and x."""
 
+LARGEST_WIDTH = 8
+"""Columns of a weight."""
+
 
 def gated_convolve(
     rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, begins: torch.Tensor, out: torch.Tensor
@@ -35,7 +38,7 @@ def gated_convolve(
 
     Args:
         rows: b, c and x, [T, 3 channels], with any stride between rows, as all below.
-        weight: [channels, width], contiguous; its last column is for the token itself. At most 4 columns.
+        weight: [channels, width], contiguous; its last column is for the token itself. At most `LARGEST_WIDTH` columns.
         bias: [channels] or None.
         begins: first token of each token's document, [T] int32; see `short_convolution.first_tokens`.
         out: [T, channels]; none of the columns of `rows`.

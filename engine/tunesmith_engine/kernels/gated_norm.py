@@ -2,7 +2,7 @@
 
 Qwen3-Next and Qwen3.5 have it behind the gated delta rule (transformers' Qwen3NextRMSNormGated). Mamba 2 has the gate
 before the norm, y = weight * u / rms(u) with u = x * silu(gate), in groups that are as wide as many heads and have
-weights of their own (MambaRMSNormGated). The weight is frozen.
+weights of their own (MambaRMSNormGated). Kimi Linear has the sigmoid alone in silu's place. The weight is frozen.
 Both passes compute in float32 and round once; the backward pass computes the norm again.
 """
 
@@ -11,10 +11,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from torch.nn import functional
 
 from tunesmith_engine.kernels import registry
-from tunesmith_engine.kernels.glu import activate
+from tunesmith_engine.kernels.glu import _activate_twin, _slope_twin, activate
 from tunesmith_engine.kernels.launch import launch
 from tunesmith_engine.kernels.triton_import import jit, tl, triton
 from tunesmith_engine.mixer_shapes import Norm
@@ -28,22 +27,25 @@ LARGEST_WIDTH = 16384
 
 
 class Form(NamedTuple):
-    """Where the gate stands.
+    """Where the gate stands, and what is done to it.
 
     Attributes:
         width: of a group; 0 where it is the weight's, which is then the same for all groups.
         gate_first: what is normalised is the product with the gate.
+        activation: of the gate, "silu" or "sigmoid".
     """
 
     width: int = 0
     gate_first: bool = False
+    activation: str = "silu"
 
 
 HEADS = Form()
+SIGMOID_HEADS = Form(activation="sigmoid")
 
 
 def gated_norm(x: torch.Tensor, gate: torch.Tensor, norm: Norm, out: torch.Tensor, form: Form = HEADS) -> None:
-    """Write norm(x) * silu(gate), or norm(x * silu(gate)).
+    """Write norm(x) * silu(gate), or norm(x * silu(gate)), or the same with a sigmoid.
 
     Args:
         x, gate: [T, heads * width] each, with any stride between rows, as all below.
@@ -53,7 +55,7 @@ def gated_norm(x: torch.Tensor, gate: torch.Tensor, norm: Norm, out: torch.Tenso
     """
     if not registry.runs(NAME, x.device):
         width = _width(norm, form)
-        x, active = _heads(x, width), functional.silu(_heads(gate, width))
+        x, active = _heads(x, width), _activate_twin(_heads(gate, width), form.activation)
         normal, _ = _normalised(x * active if form.gate_first else x, norm)
         weighted = normal * _weight(norm, normal)
         out.copy_((weighted if form.gate_first else weighted * active).flatten(1))
@@ -103,18 +105,18 @@ def _width(norm: Norm, form: Form) -> int:
     return form.width or (0 if norm.weight is None else norm.weight.numel())
 
 
-Sizes = tuple[int, int, int, int, bool, bool, bool]
+Sizes = tuple[int, int, int, int, bool, bool, bool, str]
 
 
 def _sizes(x: torch.Tensor, norm: Norm, form: Form) -> Sizes:
-    """Return width, heads, numbers of a head in a program, heads of a program, and three facts.
+    """Return width, heads, numbers of a head in a program, heads of a program, three facts and the activation.
 
     The weight is less one; each group has weights of its own; the gate comes first.
     """
     width = _width(norm, form)
     columns = triton.next_power_of_2(width)
     numbers = width, x.shape[1] // width, columns, max(1, BLOCK // columns)
-    return *numbers, norm.plus_one, form.width > 0, form.gate_first
+    return *numbers, norm.plus_one, form.width > 0, form.gate_first, form.activation
 
 
 def _grid(x: torch.Tensor, sizes: Sizes) -> tuple[int, int, int]:
@@ -153,12 +155,12 @@ def _factors(weight, places, columns, inside, WIDTH: tl.constexpr, PLUS_ONE: tl.
 def _gated_norm(
     x, gate, weight, out, x_stride, gate_stride, out_stride, eps,
     WIDTH: tl.constexpr, NUM_HEADS: tl.constexpr, COLUMNS: tl.constexpr, HEADS: tl.constexpr,
-    PLUS_ONE: tl.constexpr, OWN: tl.constexpr, GATE_FIRST: tl.constexpr,
+    PLUS_ONE: tl.constexpr, OWN: tl.constexpr, GATE_FIRST: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     places, columns, inside = _places(WIDTH, NUM_HEADS, COLUMNS, HEADS)
     values = tl.load(x + row * x_stride + places, mask=inside, other=0.0).to(tl.float32)
-    active, _ = activate(tl.load(gate + row * gate_stride + places, mask=inside, other=0.0).to(tl.float32), "silu")
+    active, _ = activate(tl.load(gate + row * gate_stride + places, mask=inside, other=0.0).to(tl.float32), ACTIVATION)
     if GATE_FIRST:
         values = values * active
     root = tl.rsqrt(tl.sum(values * values, axis=1) / WIDTH + eps)[:, None]
@@ -172,13 +174,13 @@ def _gated_norm(
 def _gated_norm_backward(
     gradient, x, gate, weight, out, out_gate, gradient_stride, x_stride, gate_stride, out_stride, out_gate_stride, eps,
     WIDTH: tl.constexpr, NUM_HEADS: tl.constexpr, COLUMNS: tl.constexpr, HEADS: tl.constexpr,
-    PLUS_ONE: tl.constexpr, OWN: tl.constexpr, GATE_FIRST: tl.constexpr,
+    PLUS_ONE: tl.constexpr, OWN: tl.constexpr, GATE_FIRST: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     places, columns, inside = _places(WIDTH, NUM_HEADS, COLUMNS, HEADS)
     numbers = tl.load(x + row * x_stride + places, mask=inside, other=0.0).to(tl.float32)
     z = tl.load(gate + row * gate_stride + places, mask=inside, other=0.0).to(tl.float32)
-    active, derivative = activate(z, "silu")
+    active, derivative = activate(z, ACTIVATION)
     values = numbers
     if GATE_FIRST:
         values = numbers * active
@@ -226,7 +228,7 @@ def _backward_twin(
     form: Form,
 ) -> None:
     x, z, slope = (_heads(each, _width(norm, form)) for each in (x, gate, gradient))
-    active = functional.silu(z)
+    active = _activate_twin(z, form.activation)
     normal, root = _normalised(x * active if form.gate_first else x, norm)
     slope = slope * _weight(norm, normal)
 
@@ -235,8 +237,8 @@ def _backward_twin(
 
     if form.gate_first:
         slope = through(slope)
-        to_x, to_gate = slope * active, torch.ops.aten.silu_backward(slope * x, z)
+        to_x, to_gate = slope * active, _slope_twin(slope * x, z, form.activation)
     else:
-        to_x, to_gate = through(slope * active), torch.ops.aten.silu_backward(slope * normal, z)
+        to_x, to_gate = through(slope * active), _slope_twin(slope * normal, z, form.activation)
     out.copy_(to_x.flatten(1))
     out_gate.copy_(to_gate.flatten(1))

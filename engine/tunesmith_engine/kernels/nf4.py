@@ -7,6 +7,7 @@ kernel must not contract them into one multiply-add. The value is table[code] * 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +34,7 @@ class Nf4Weight:
         scales: of each block; float32, or uint8 codes when nested.
         outer_table, outer_scales, offset: how nested scales are read: 256 float32 values, a float32 scale for each
             `outer_block_size` scales, and a 0-dim float32 tensor; None when not nested.
-        shape: (N, K).
+        shape: (N, K); those of a stack of matrices lie behind each other.
         block_size: weights that share a scale.
     """
 
@@ -52,7 +53,7 @@ class Nf4Weight:
         """Return the parts of a `bitsandbytes.nn.Params4bit` that is on its device.
 
         Raises:
-            ValueError: It is no matrix in NF4 in bitsandbytes' common layout; the message says what it is.
+            ValueError: It is no matrix or stack in NF4 in bitsandbytes' common layout; the message says what it is.
         """
         state = getattr(parameter, "quant_state", None)
         if state is None:
@@ -61,7 +62,7 @@ class Nf4Weight:
             raise ValueError(f"The weight is in {state.quant_type}, not in nf4.")
         if getattr(state, "packing_format_for_cpu", False):
             raise ValueError("The weight is packed for inference on the CPU.")
-        if len(state.shape) != 2 or state.blocksize not in BLOCK_SIZES:
+        if len(state.shape) < 2 or state.blocksize not in BLOCK_SIZES:
             raise ValueError(f"The weight has the shape {tuple(state.shape)} in blocks of {state.blocksize}.")
         outer = state.state2 if state.nested else None
         if outer is not None and outer.code.dtype != torch.float32:
@@ -73,7 +74,7 @@ class Nf4Weight:
             outer_table=outer.code if outer is not None else None,
             outer_scales=outer.absmax if outer is not None else None,
             offset=state.offset if outer is not None else None,
-            shape=(state.shape[0], state.shape[1]),
+            shape=(math.prod(state.shape[:-1]), state.shape[-1]),
             block_size=state.blocksize,
             outer_block_size=outer.blocksize if outer is not None else 0,
         )

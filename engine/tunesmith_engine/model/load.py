@@ -127,20 +127,17 @@ def load_model(
     config = _config_of(folder, compute, head, kept)
     # Again, with what the config leaves to its class.
     check_size(folder / "config.json", vars(config.get_text_config()), sum(map(math.prod, shapes.values())))
-    arguments: dict[str, Any] = {
-        "dtype": compute.dtype,
-        "use_safetensors": True,
-        "trust_remote_code": False,
-        "local_files_only": True,
-        "output_loading_info": True,
-        # Refused below, by name.
-        "ignore_mismatched_sizes": True,
-    }
+    arguments = _arguments(compute)
     if (four_bit or eight_bit) and not kept:
         pack = nf4_config(compute.dtype, config.model_type) if four_bit else int8_config(config.model_type)
         arguments["quantization_config"] = pack
     if four_bit or eight_bit or compute.device.type == "cuda":
         arguments["device_map"] = {"": compute.device}
+    if four_bit:
+        # Not imported where nothing is packed.
+        from tunesmith_engine.model import packed_experts
+
+        packed_experts.pack_experts_too()
     _check_generation_config(folder)
 
     unpacking = (layout, compute) if layout.packed and not kept else None
@@ -160,8 +157,23 @@ def load_model(
     model.requires_grad_(False)
     if kept:
         calculate_in(model, compute.dtype)
+    if four_bit:
+        packed_experts.unpack_when_read(model, compute.dtype)
     never_pack_for_the_cpu(model)
     return model
+
+
+def _arguments(compute: Compute) -> dict[str, Any]:  # Any: of `from_pretrained`
+    """Return what transformers is told of every model."""
+    return {
+        "dtype": compute.dtype,
+        "use_safetensors": True,
+        "trust_remote_code": False,
+        "local_files_only": True,
+        "output_loading_info": True,
+        # Refused by `_check_complete`, by name.
+        "ignore_mismatched_sizes": True,
+    }
 
 
 def _kept(folder: Path, kind: str) -> dict[str, Any] | None:  # Any: JSON values

@@ -27,6 +27,7 @@ from tunesmith_core.messages import Message
 from tunesmith_core.spec_sections import ALL_LINEAR, AdapterSpec
 from tunesmith_core.trained_parts import LORA
 from tunesmith_engine.model import saved_modules
+from tunesmith_engine.model.stacked import stacked_names
 
 _ADAPTABLE = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.MultiheadAttention, Conv1D)
 """Kinds of layers that PEFT puts an adapter into; those of 4-bit libraries are linear ones."""
@@ -90,18 +91,7 @@ def _is_stacked(model: nn.Module, name: str) -> bool:
     """Return whether a name means weights of three dimensions, and no module."""
     if any(_ends(known, name) for known, _ in model.named_modules()):
         return False
-    return any(_ends(known, name) for known in _stacked(model))
-
-
-def _stacked(model: nn.Module) -> list[str]:
-    """Return the names of the weights in which the experts of a layer lie behind each other."""
-    return [
-        f"{name}.{role}"
-        for name, module in model.named_modules()
-        if not isinstance(module, nn.Conv1d)
-        for role, weight in module.named_parameters(recurse=False)
-        if weight.dim() == 3
-    ]
+    return any(_ends(known, name) for known in stacked_names(model))
 
 
 def _ends(name: str, end: str) -> bool:
@@ -133,7 +123,7 @@ def _check_names(model: nn.Module, names: list[str]) -> None:
     unfit = [name for name in names if any(_ends(other, name) and not fit[other] for other in fit)]
     if missing or unfit:
         linear = {name.rpartition(".")[2] for name, module in model.named_modules() if isinstance(module, nn.Linear)}
-        stacked = {name.rpartition(".")[2] for name in _stacked(model)}
+        stacked = {name.rpartition(".")[2] for name in stacked_names(model)}
         listed = ", ".join(sorted(linear | stacked))
         if missing:
             raise TunesmithError(
@@ -290,7 +280,7 @@ def described(model: PeftModel) -> list[str]:
     for name, module in base.named_modules():
         if isinstance(module, nn.Linear) and module is not head and not is_of_adapter(name) and id(module) not in whole:
             left.add(_short(name.removesuffix(".base_layer")))
-    left |= {_short(name.replace(".base_layer", "")) for name in _stacked(base)}
+    left |= {_short(name.replace(".base_layer", "")) for name in stacked_names(base)}
     sentences: list[str] = [
         Message("Adapters of rank {rank}: {names}.", rank=rank, names=", ".join(sorted(names)))
         for rank, names in sorted(adapted.items())

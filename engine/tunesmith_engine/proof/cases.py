@@ -441,6 +441,12 @@ KERNEL_CASES = (
         wanted=lambda sizes: bool(sizes.delta_heads) and sizes.dtype == "bfloat16",
         needs_dot=True,
     ),
+    KernelCase(
+        "channel_delta",
+        mixer_cases.channel_delta,
+        wanted=lambda sizes: bool(sizes.channel_delta) and sizes.dtype == "bfloat16",
+        needs_dot=True,
+    ),
 )
 
 CASES: dict[str, KernelCase | BackendCase] = {

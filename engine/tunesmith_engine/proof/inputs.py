@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from tunesmith_engine.kernels.expert_rows import CLAMPED
-from tunesmith_engine.mixer_shapes import AttentionShape, Norm
+from tunesmith_engine.mixer_shapes import AttentionShape, Norm, branches_of
 from tunesmith_engine.shapes import MlpShape, ModelShape, SparseShape, Unfused
 
 SEED = 7
@@ -42,6 +42,8 @@ class Sizes:
         whole: the weights themselves are trained.
         embeds: the embedding is trained, whole or in part.
         delta_heads: key heads and value heads of the gated delta rule, and their sizes; empty where there are none.
+        channel_delta: heads of the channel-wise delta rule, the widths of their keys and values, and 1 where decays
+            have a floor; empty where there is none.
         convolution: channels and width of the short convolution; empty where there is none.
         gated_convolution: the same of the convolution between gates.
         scan: groups and heads of the state-space scan, numbers of a state and of a head, the width of the gated norm's
@@ -86,6 +88,7 @@ class Sizes:
     mlp_gated: bool = True
     biased: bool = False
     delta_heads: tuple[int, ...] = ()
+    channel_delta: tuple[int, ...] = ()
     convolution: tuple[int, ...] = ()
     output_gate: bool = False
     sinks: bool = False
@@ -244,6 +247,7 @@ def _states(shape: ModelShape) -> dict[str, Any]:
     """Return the sizes of what stands in attention's place, as `Sizes` names them."""
     return {
         "delta_heads": _delta_heads(shape),
+        "channel_delta": _channel_delta(shape),
         "convolution": _convolution(shape),
         "gated_convolution": tuple(shape.convolutions[0].convolution.shape) if shape.convolutions else (),
         "scan": _scan(shape),
@@ -254,9 +258,16 @@ def _delta_heads(shape: ModelShape) -> tuple[int, ...]:
     return next((d.num_key_heads, d.num_heads, d.key_dim, d.value_dim) for d in shape.deltas) if shape.deltas else ()
 
 
+def _channel_delta(shape: ModelShape) -> tuple[int, ...]:
+    for rule in shape.channel_deltas:
+        return rule.num_heads, rule.key_dim, rule.value_dim, int(rule.decay_floor is not None)
+    return ()
+
+
 def _convolution(shape: ModelShape) -> tuple[int, ...]:
     """Return the sizes of the short convolution before a rule or a scan."""
-    weights = [each.convolution for each in shape.deltas] + [each.convolution for each in shape.scans]
+    rules = [each.convolution for each in shape.deltas] + [each.convolution for each in shape.channel_deltas]
+    weights = rules + [each.convolution for each in shape.scans]
     return tuple(weights[0].shape) if weights else ()
 
 
@@ -287,7 +298,8 @@ def _rotary_width(shape: ModelShape) -> int:
     kinds = [
         layer.rotary_kind
         for layer in shape.layers
-        if isinstance(layer.attention, AttentionShape) and layer.attention.rotary
+        for mixer in branches_of(layer.attention)
+        if isinstance(mixer, AttentionShape) and mixer.rotary
     ]
     if shape.rotary is None or not kinds:
         return 0

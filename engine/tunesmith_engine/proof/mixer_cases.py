@@ -35,6 +35,25 @@ def delta_rule(sizes: Sizes, inputs: Inputs) -> Results:
     return {"out": out, **dict(zip(names, outs, strict=True))}
 
 
+def channel_delta(sizes: Sizes, inputs: Inputs) -> Results:
+    """Return the channel-wise delta rule's outputs and gradients."""
+    from tunesmith_engine.kernels.channel_delta import backward, forward
+    from tunesmith_engine.kernels.channel_delta_twin import Gates
+
+    num_heads, key_dim, value_dim, has_floor = sizes.channel_delta
+    num_rows = sum(LENGTHS)
+    q, k, raw = (inputs.rows(num_heads * key_dim, num_rows).unflatten(1, (num_heads, key_dim)) for _ in range(3))
+    v, slope = (inputs.rows(num_heads * value_dim, num_rows).unflatten(1, (num_heads, value_dim)) for _ in range(2))
+    beta = inputs.random(num_rows, num_heads).sigmoid()
+    bias, rate = inputs.random(num_heads, key_dim).float(), inputs.random(num_heads).float().exp()
+    gates, bounds = Gates(raw, bias, rate, -5.0 if has_floor else None), _bounds(inputs)
+    out, outs = torch.empty_like(v), tuple(torch.empty_like(x) for x in (q, k, v, raw, beta))
+    forward(q, k, v, gates, beta, bounds, out)
+    backward(slope, q, k, v, gates, beta, bounds, outs)
+    names = ("query gradient", "key gradient", "value gradient", "gate gradient", "beta gradient")
+    return {"out": out, **dict(zip(names, outs, strict=True))}
+
+
 def state_space(sizes: Sizes, inputs: Inputs) -> Results:
     """Return the state-space scan's outputs and gradients."""
     from tunesmith_engine.kernels.state_space import Steps, backward, forward
@@ -99,9 +118,12 @@ def gated_convolution(sizes: Sizes, inputs: Inputs) -> Results:
 
 def gated_norms(sizes: Sizes, inputs: Inputs) -> Results:
     """Return the gated norm of the delta rule's heads, or of a scan's groups, and its gradients."""
-    from tunesmith_engine.kernels.gated_norm import HEADS, Form, gated_norm, gated_norm_backward
+    from tunesmith_engine.kernels.gated_norm import HEADS, SIGMOID_HEADS, Form, gated_norm, gated_norm_backward
 
-    if sizes.delta_heads:
+    if sizes.channel_delta:
+        num_heads, _, width, _ = sizes.channel_delta
+        norm, form, columns = Norm(inputs.random(width), 1e-6), SIGMOID_HEADS, num_heads * width
+    elif sizes.delta_heads:
         _, num_heads, _, width = sizes.delta_heads
         norm, form, columns = Norm(inputs.random(width), 1e-6), HEADS, num_heads * width
     else:
@@ -117,7 +139,7 @@ def gated_norms(sizes: Sizes, inputs: Inputs) -> Results:
 
 def has_gated_norm(sizes: Sizes) -> bool:
     """Return whether a model has a gated norm behind its rule or its scan."""
-    return bool(sizes.delta_heads or (sizes.scan and sizes.scan[4]))
+    return bool(sizes.delta_heads or sizes.channel_delta or (sizes.scan and sizes.scan[4]))
 
 
 def latent_heads(sizes: Sizes, inputs: Inputs) -> Results:

@@ -136,6 +136,7 @@ class FusedPath:
         """
         self._lengths, self.objective, self.longest = lengths, objective, lengths.longest
         self._model, self._compute = model, compute
+        self._micro_batch_size = micro_batch_size
         self._decoder: Decoder | None = None
         self._device = compute.device
         self._fused = FusedModel.attach(
@@ -179,7 +180,12 @@ class FusedPath:
 
     def portions(self, examples: list[Example]) -> list[list[Example]]:
         """Pack rows into few micro-batches."""
-        return pack(examples, self._fused.plan.capacity_tokens)
+        capacity, size = self._fused.plan.capacity_tokens, self._micro_batch_size
+        if not self._fused.balances:
+            return pack(examples, capacity)
+        # How even the use of experts is depends on which rows are counted together: the same as in plain PyTorch.
+        together = [examples[start : start + size] for start in range(0, len(examples), size)]
+        return [portion for rows in together for portion in pack(rows, capacity)]
 
     def add_gradients(self, portion: list[Example], totals: Totals, updater: Updater) -> torch.Tensor:
         """Add a micro-batch's gradients to the arena, or to those of the weights, which may be consumed at once."""
@@ -200,7 +206,8 @@ class FusedPath:
         batch = make_packed_batch(portion, self._device)
         losses = self._fused.losses(batch, with_adapter)
         if self.objective is None:
-            return (losses.sum().double() / totals.num_trained_tokens).reshape(1)
+            total = losses.sum().double() + self._fused.balance(batch)
+            return (total / totals.num_trained_tokens).reshape(1)
         with torch.no_grad():
             objective = self._objective_of(self.objective, batch, portion, totals, with_adapter)
             return objective(-losses).double()
@@ -239,7 +246,7 @@ class FusedPath:
 
     def use_micro_batch_size(self, micro_batch_size: int) -> bool:
         """Make the buffers smaller, unless the plan made them as small already."""
-        wanted = self._lengths.capacity_tokens(micro_batch_size)
+        wanted, self._micro_batch_size = self._lengths.capacity_tokens(micro_batch_size), micro_batch_size
         is_less = wanted < self._fused.plan.capacity_tokens
         if is_less:
             self._fused.resize(wanted)
@@ -291,7 +298,7 @@ def open_fused(
     lengths = timing.lengths if timing else method.row_lengths(spec, data)
     _check_tables(model, data, [lengths.longest] if method.from_rewards else [])
     policy = timing.policy if timing else "full" if spec.hardware.activation_checkpointing else "auto"
-    shape = _read(model, spec, compute, data)
+    shape = _read(model, spec, compute, data, method)
     checked = check_kernels(shape, compute, spec, lengths.capacity_tokens(micro_batch_size))
     memory_bytes, rows_at_once = timing.memory_bytes if timing else None, MOST_ROWS
     if method.from_rewards and compute.device.type == "cuda":
@@ -328,11 +335,13 @@ def open_fused(
     return path
 
 
-def _read(model: PeftModel, spec: RunSpec, compute: Compute, data: PreparedData) -> ModelShape:
+def _read(model: PeftModel, spec: RunSpec, compute: Compute, data: PreparedData, method: Method) -> ModelShape:
     """Recognise a run's model; see `open_fused` for the errors."""
     shape = recognise(model)
     if shape.begins_as_written and alpha_of(spec):
         raise NotFusableError("The model's embedded tokens are computed in plain PyTorch, without room for noise.")
+    if shape.balance and method.objective(spec) is not None:
+        raise NotFusableError("The loss includes a term that balances the experts (output_router_logits).")
     if shape.handing:
         # Attention that is understood looks back only; what runs as written may not.
         check_looks_back_only(model, compute, data.train)

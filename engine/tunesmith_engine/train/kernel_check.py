@@ -12,7 +12,7 @@ from tunesmith_core.spec_words import trained_embeddings
 from tunesmith_core.trained_parts import FULL
 from tunesmith_engine.attention import backends_report
 from tunesmith_engine.device import Compute
-from tunesmith_engine.kernels import delta_rule, full_adamw, registry, state_space
+from tunesmith_engine.kernels import channel_delta, delta_rule, full_adamw, registry, state_space
 from tunesmith_engine.proof.cases import CASES, KernelCase
 from tunesmith_engine.proof.inputs import sizes_of
 from tunesmith_engine.proof.prove import apply, prove
@@ -58,7 +58,8 @@ def check_kernels(shape: ModelShape, compute: Compute, spec: RunSpec, capacity_t
         if isinstance(case, KernelCase) and case.wanted(sizes) and name not in others:
             reason = registry.reason_off(name, device)
             (on if reason is None else off.setdefault(reason, [])).append(name)
-    for mixers, name in ((shape.deltas, delta_rule.NAME), (shape.scans, state_space.NAME)):
+    kernels = delta_rule.NAME, channel_delta.NAME, state_space.NAME
+    for mixers, name in zip((shape.deltas, shape.channel_deltas, shape.scans), kernels, strict=True):
         if mixers and device.type == "cuda" and not CASES[name].wanted(sizes):
             reason = Message("Its products are too coarse for {dtype}.", dtype=sizes.dtype)
             off.setdefault(reason, []).append(name)

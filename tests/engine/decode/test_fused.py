@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.fused.families import BY_ATTENTION, BY_SHAPE, FUSED, NO_STEP, OF_TWO_STACKS, QUICK
+from tests.engine.fused.families import FUSED, NO_STEP, QUICK
+from tests.engine.fused.family_shapes import BY_ATTENTION, BY_SHAPE, OF_TWO_STACKS
 from tests.engine.fused.test_model import adapted, compute
 from tunesmith_core.sampling import Sampling
 from tunesmith_engine.decode import open_decoder

@@ -9,6 +9,20 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from tests.engine.fused.family_shapes import (
+    BY_ATTENTION,
+    BY_RULE,
+    BY_SHAPE,
+    EXPERTS,
+    GATED_CONVOLUTION,
+    NO_DROPOUT,
+    OF_BLOCKS,
+    OF_TWO_STACKS,
+    PLAIN_ROPE,
+    SCAN,
+    STATES,
+)
+
 SIZES: dict[str, Any] = {
     "vocab_size": 160,
     "hidden_size": 64,
@@ -30,7 +44,6 @@ LLAMA3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
-PLAIN_ROPE = {"rope_type": "default", "rope_theta": 100.0}
 YARN_ROPE = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64}
 LONG_ROPE = {
     "rope_type": "longrope",
@@ -41,7 +54,6 @@ LONG_ROPE = {
     "original_max_position_embeddings": 128,
 }
 TWO_KINDS = ["sliding_attention", "full_attention", "sliding_attention"]
-EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 
 GEMMA3 = {
     "hidden_size": 48,
@@ -66,125 +78,11 @@ VISION = {
     "patch_size": 7,
 }
 
-NO_DROPOUT = dict.fromkeys(
-    "attn_pdrop embd_pdrop resid_pdrop dropout attention_dropout hidden_dropout layerdrop residual_dropout "
-    "embedding_dropout".split(),
-    0.0,
-)
-PARTIAL_ROPE = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
-OPT = {"ffn_dim": 96, "word_embed_proj_dim": 64, **NO_DROPOUT}
-
-# LayerNorm with bias, MLPs without gate, learned positions, both blocks side by side, merged projections.
-BY_SHAPE: dict[str, dict[str, Any]] = {
-    "gpt2": {"model_type": "gpt2", "n_inner": 96, **NO_DROPOUT},
-    "gpt2-scaled": {"model_type": "gpt2", "scale_attn_by_inverse_layer_idx": True, **NO_DROPOUT},
-    "gpt-bigcode": {"model_type": "gpt_bigcode", **NO_DROPOUT},
-    "gpt-bigcode-heads": {"model_type": "gpt_bigcode", "multi_query": False, **NO_DROPOUT},
-    "gptj": {"model_type": "gptj", "rotary_dim": 8, **NO_DROPOUT},
-    "codegen": {"model_type": "codegen", "rotary_dim": 8, **NO_DROPOUT},
-    "gpt-neox": {"model_type": "gpt_neox", "rope_parameters": PARTIAL_ROPE},
-    "gpt-neox-in-turn": {"model_type": "gpt_neox", "use_parallel_residual": False, "hidden_act": "gelu_fast"},
-    "stablelm": {"model_type": "stablelm", "use_qkv_bias": True},
-    "stablelm-parallel": {"model_type": "stablelm", "use_parallel_residual": True, "rope_parameters": PARTIAL_ROPE},
-    "starcoder2": {"model_type": "starcoder2", "sliding_window": 5, **NO_DROPOUT},
-    "phi": {"model_type": "phi", "rope_parameters": PARTIAL_ROPE, **NO_DROPOUT},
-    "phi-head-norms": {"model_type": "phi", "rope_parameters": PARTIAL_ROPE, "qk_layernorm": True, **NO_DROPOUT},
-    "opt": {"model_type": "opt", **OPT},
-    "biogpt": {"model_type": "biogpt", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, **NO_DROPOUT},
-    "falcon": {"model_type": "falcon", "bias": True},
-    "falcon-new": {"model_type": "falcon", "new_decoder_architecture": True, "num_kv_heads": 2},
-    "falcon-heads": {"model_type": "falcon", "multi_query": False, "parallel_attn": False},
-    "nemotron": {"model_type": "nemotron", "head_dim": 16, "rope_parameters": PARTIAL_ROPE},
-    "apertus": {"model_type": "apertus", "head_dim": 16, "rope_parameters": PLAIN_ROPE},
-    "persimmon": {"model_type": "persimmon", "rope_parameters": PARTIAL_ROPE},
-    "persimmon-no-norms": {"model_type": "persimmon", "qk_layernorm": False},
-}
-
 QUICK = (
     *("gpt2", "falcon-new", "phi-head-norms", "opt", "apertus", "mimo", "bloom", "bitnet"),
-    *("mixtral", "qwen2-moe", "glm4-moe", "gpt-oss", "bart", "gpt-neo"),
+    *("mixtral", "qwen2-moe", "glm4-moe", "gpt-oss", "bart", "gpt-neo", "kimi-linear"),
 )
 """Of these, of the next and of the mixtures, what between them has every shape; the others are for the long run."""
-
-WARM_ROPE = {**PLAIN_ROPE, "llama_4_scaling_beta": 0.5, "original_max_position_embeddings": 4}
-
-# Sinks, ALiBi, values of another size, clips, a temperature, norms behind the rotation and before outputs.
-BY_ATTENTION: dict[str, dict[str, Any]] = {
-    "flint": {
-        "model_type": "flint",
-        "head_dim": 16,
-        "layer_types": ["sliding_attention", "full_attention"],
-        "sliding_window": 5,
-        "mlp_only_layers": [0, 1],
-    },
-    "mimo": {
-        "model_type": "mimo_v2_flash",
-        "head_dim": 24,
-        "v_head_dim": 16,
-        "layer_types": ["sliding_attention", "full_attention"],
-        "mlp_layer_types": ["dense", "dense"],
-        "sliding_window": 5,
-        "attention_bias": True,
-    },
-    "bloom": {"model_type": "bloom"},
-    "mpt": {"model_type": "mpt", "max_seq_len": 64, "attn_config": {"clip_qkv": 0.7}},
-    "hunyuan": {"model_type": "hunyuan_v1_dense", "head_dim": 16},
-    "nanochat": {"model_type": "nanochat", "final_logit_softcapping": 2.0},
-    "olmo": {"model_type": "olmo"},
-    "olmo-clipped": {"model_type": "olmo", "clip_qkv": 0.5},
-    "bitnet": {"model_type": "bitnet"},
-    "moshi": {"model_type": "moshi", "head_dim": 16, "ffn_dim": 96, "audio_encoder_config": {"model_type": "mimi"}},
-    "ministral3": {"model_type": "ministral3", "head_dim": 16, "rope_parameters": WARM_ROPE},
-}
-
-BART = {
-    "d_model": 64,
-    # The config counts the layers of an encoder that isn't there.
-    "encoder_layers": 1,
-    "decoder_layers": 2,
-    "decoder_attention_heads": 4,
-    "decoder_ffn_dim": 96,
-    "activation_dropout": 0.0,
-    # What transformers would end every answer with.
-    "forced_eos_token_id": None,
-    **NO_DROPOUT,
-}
-LOCAL = {"num_layers": 2, "attention_types": [[["global", "local"], 1]], "window_size": 5, "num_heads": 4}
-
-# Norms behind the sums, attention to an encoder that nobody calls, attention inside attention.
-OF_TWO_STACKS: dict[str, dict[str, Any]] = {
-    "bart": {"model_type": "bart", "scale_embedding": True, **BART},
-    "marian": {"model_type": "marian", "scale_embedding": True, **BART},
-    "mvp": {"model_type": "mvp", **BART},
-    "trocr": {"model_type": "trocr", **BART},
-    "openai-gpt": {"model_type": "openai-gpt", "n_positions": 64, **NO_DROPOUT},
-    "opt-350m": {"model_type": "opt", **OPT, "do_layer_norm_before": False},
-    "mbart": {"model_type": "mbart", **BART},
-    "pegasus": {"model_type": "pegasus", "scale_embedding": True, **BART},
-    "bigbird-pegasus": {"model_type": "bigbird_pegasus", **BART},
-    "whisper": {"model_type": "whisper", "suppress_tokens": None, "begin_suppress_tokens": None, **BART},
-    "gpt-neo": {"model_type": "gpt_neo", **LOCAL, **NO_DROPOUT},
-}
-
-STATES = {
-    "head_dim": 32,
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 4,
-    "linear_key_head_dim": 16,
-    "linear_value_head_dim": 24,
-}
-
-GATED_CONVOLUTION = {"num_hidden_layers": 3, "block_multiple_of": 32, "conv_L_cache": 3}
-
-SCAN = {
-    "num_hidden_layers": 3,
-    "mamba_n_heads": 8,
-    "mamba_d_head": 16,
-    "mamba_d_state": 24,
-    "mamba_n_groups": 2,
-    "mamba_expand": 2,
-    "time_step_limit": (0.4, 1.5),
-}
 
 LATENT = {
     "num_key_value_heads": 4,
@@ -227,6 +125,13 @@ GROUPS = {
     "n_shared_experts": 1,
     "first_k_dense_replace": 1,
     "routed_scaling_factor": 1.7,
+}
+
+GRANITE = {
+    "embedding_multiplier": 12.0,
+    "attention_multiplier": 0.11,
+    "residual_multiplier": 0.22,
+    "logits_scaling": 3.0,
 }
 
 # Mixtures of experts.
@@ -276,6 +181,62 @@ SPARSE: dict[str, dict[str, Any]] = {
     "gpt-oss": {"model_type": "gpt_oss", "head_dim": 16, "sliding_window": 5, **EXPERTS},
     "solar-open": {"model_type": "solar_open", **GROUPS},
     "exaone-moe": {"model_type": "exaone_moe", **GROUPS},
+    "granite-hybrid-moe": {
+        "model_type": "granitemoehybrid",
+        "shared_intermediate_size": 48,
+        **GRANITE,
+        **SCAN,
+        **EXPERTS,
+        "num_hidden_layers": 2,
+        "layer_types": ["full_attention", "linear_attention"],
+    },
+    "granite-windows": {
+        "model_type": "granitemoe_swa",
+        "shared_intermediate_size": 48,
+        "num_hidden_layers": 3,
+        "layer_types": TWO_KINDS,
+        "sliding_window": 5,
+        "layer_rope_theta": [1e4, 0.0, 50.0],
+        **GRANITE,
+        **EXPERTS,
+    },
+    "lfm2-moe": {
+        "model_type": "lfm2_moe",
+        "layer_types": ["conv", "full_attention"],
+        "num_dense_layers": 1,
+        **EXPERTS,
+        **GATED_CONVOLUTION,
+        "num_hidden_layers": 2,
+    },
+    "laguna": {
+        "model_type": "laguna",
+        "head_dim": 16,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "num_attention_heads_per_layer": [4, 6],
+        "sliding_window": 5,
+        "moe_routed_scaling_factor": 1.7,
+        **SHARED,
+    },
+    "cohere2-moe": {
+        "model_type": "cohere2_moe",
+        "head_dim": 16,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "sliding_window": 5,
+        "num_shared_experts": 2,
+        "logit_scale": 0.25,
+        **EXPERTS,
+    },
+    "llama4": {
+        "model_type": "llama4_text",
+        "head_dim": 16,
+        "intermediate_size_mlp": 96,
+        "attention_chunk_size": 4,
+        "no_rope_layers": [1, 0],
+        "floor_scale": 3,
+        "attn_scale": 0.5,
+        **EXPERTS,
+    },
+    "axk1": {"model_type": "axk1", **LATENT, **GROUPS, "head_dim": 12, "mlp_layer_types": ["dense", "sparse"]},
     "hy3": {"model_type": "hy_v3", "head_dim": 16, **EXPERTS},
 }
 
@@ -375,11 +336,16 @@ FUSED: dict[str, dict[str, Any]] = {
         "layer_types": ["full_attention", "linear_attention", "linear_attention"],
         "num_local_experts": 0,
         "shared_intermediate_size": 96,
-        "embedding_multiplier": 12.0,
-        "attention_multiplier": 0.11,
-        "residual_multiplier": 0.22,
-        "logits_scaling": 3.0,
+        **GRANITE,
         **SCAN,
+    },
+    "lfm3": {
+        "model_type": "lfm3",
+        "conv_L_cache": 5,
+        "head_dim": 16,
+        "num_hidden_layers": 3,
+        "layer_types": ["conv", "sliding_attention", "full_attention"],
+        "sliding_window": 5,
     },
     "minicpm3": {"model_type": "minicpm3", **LATENT, "v_head_dim": 20},
     "deepseek-v2": {"model_type": "deepseek_v2", **LATENT, **DENSE, "q_lora_rank": None},
@@ -405,26 +371,15 @@ FUSED: dict[str, dict[str, Any]] = {
         **SHARED,
     },
     **SPARSE,
+    **BY_RULE,
     **BY_SHAPE,
     **BY_ATTENTION,
     **OF_TWO_STACKS,
+    **OF_BLOCKS,
 }
 """Models that run fused in every layer: what a config says beside `SIZES`."""
 
 MLP_UNFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "llama4": (
-        {
-            "model_type": "llama4_text",
-            "head_dim": 16,
-            "intermediate_size_mlp": 96,
-            "attention_chunk_size": 4,
-            "no_rope_layers": [1, 0],
-            "floor_scale": 3,
-            "attn_scale": 0.5,
-            **EXPERTS,
-        },
-        "Llama4TextMoe",
-    ),
     "dbrx": (
         {
             "model_type": "dbrx",
@@ -462,6 +417,11 @@ LAYERS_AS_WRITTEN: dict[str, tuple[dict[str, Any], str]] = {
 }
 """Models of which embedding, norm and head run fused, and what the reason matches."""
 
+NORMS_ALONE: dict[str, tuple[dict[str, Any], str]] = {
+    "mamba": ({"model_type": "mamba", "state_size": 8, "time_step_rank": 4}, "mamba_selective_scan")
+}
+"""Models whose layers are a norm, which runs fused, and a mixer, which doesn't."""
+
 NOT_FUSABLE: dict[str, tuple[dict[str, Any], str]] = {
     "gpt2-dropout": ({"model_type": "gpt2"}, r"dropout"),
     "deepseek-sparse": (
@@ -473,16 +433,22 @@ NOT_FUSABLE: dict[str, tuple[dict[str, Any], str]] = {
 """Models that the fused path refuses, and what the sentence matches."""
 
 
-TARGETS = {"llama4": ["q_proj", "k_proj", "v_proj", "o_proj"]}
-"""What an adapter is put on where PEFT's "all-linear" takes a router for a linear layer."""
+_ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+_OTHERS = ["in_proj", "gate_proj", "up_proj", "down_proj"]
+_BLOCKS = (*OF_BLOCKS, *NORMS_ALONE)
+TARGETS = {"llama4": _ATTENTION} | {name: [*_ATTENTION, *_OTHERS] for name in _BLOCKS}
+"""What an adapter is put on where PEFT's "all-linear" takes a router for a linear layer, or PEFT refuses `out_proj`."""
 
-WITH_STATES = frozenset({"qwen3.5", "qwen3-next", "lfm2", "lfm2-biases", "bamba", "granite-hybrid", "qwen3.5-moe"})
+WITH_STATES = OF_BLOCKS.keys() | {
+    *("qwen3.5", "qwen3-next", "lfm2", "lfm2-biases", "bamba", "granite-hybrid", "qwen3.5-moe"),
+    *("granite-hybrid-moe", "lfm2-moe", "lfm3"),
+}
 """Models in some of whose layers a state stands in attention's place: none of them decodes fused, or trains whole."""
 
 VARIANTS = frozenset({"lfm2-biases", "dbrx"})
 """Models that repeat shapes of others, or whose shapes few models have."""
 
-WITH_LATENTS = frozenset({"minicpm3", "deepseek-v2", "deepseek-v3", "youtu", "glm4-moe-lite"})
+WITH_LATENTS = frozenset({"minicpm3", "deepseek-v2", "deepseek-v3", "youtu", "glm4-moe-lite", "axk1"})
 SAME_LABELS = frozenset({"bart", "marian", "mvp", "trocr", "mbart", "pegasus", "bigbird-pegasus", "whisper"})
 """Models whose own loss wants labels that are already moved to the token before."""
 
@@ -498,7 +464,7 @@ def marked(names: Iterable[str]) -> list[Any]:
     """Return names for `parametrize`, those that repeat shapes of others for the long run only."""
     return [
         pytest.param(name, marks=pytest.mark.long)
-        if name in {*VARIANTS, *BY_SHAPE, *BY_ATTENTION, *OF_TWO_STACKS, *SPARSE} - {*QUICK}
+        if name in {*VARIANTS, *BY_SHAPE, *BY_ATTENTION, *BY_RULE, *OF_TWO_STACKS, *OF_BLOCKS, *SPARSE} - {*QUICK}
         else name
         for name in names
     ]
@@ -512,7 +478,7 @@ def make(name: str, seed: int = 0, **overrides: Any) -> Any:  # Any: a transform
         seed: the same seed gives the same weights.
         overrides: values of the config.
     """
-    with_reasons = {**MLP_UNFUSED, **MIXERS_AS_WRITTEN, **LAYERS_AS_WRITTEN, **NOT_FUSABLE}
+    with_reasons = {**MLP_UNFUSED, **MIXERS_AS_WRITTEN, **NORMS_ALONE, **LAYERS_AS_WRITTEN, **NOT_FUSABLE}
     whole = {**FUSED, **DRAWING}
     family = whole[name] if name in whole else with_reasons[name][0]
     config = AutoConfig.for_model(**{**SIZES, **family, **overrides})

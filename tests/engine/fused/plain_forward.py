@@ -16,12 +16,16 @@ from torch.nn import functional
 from tunesmith_engine.fused.routing import Router
 from tunesmith_engine.mixer_shapes import (
     AttentionShape,
+    ChannelDeltaShape,
     ConvolutionShape,
     DeltaShape,
     LatentShape,
+    MixerShape,
     Norm,
+    ParallelShape,
     Piece,
     StateSpaceShape,
+    branches_of,
 )
 from tunesmith_engine.shapes import (
     LayerShape,
@@ -103,7 +107,8 @@ def _table(
     shape: ModelShape, layer: LayerShape, x: torch.Tensor, positions: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
     """Return cos and sin, [T, rotary width] each, for a layer that has rotation."""
-    if not isinstance(layer.attention, AttentionShape | LatentShape) or not layer.attention.rotary:
+    mixers = [each for each in branches_of(layer.attention) if isinstance(each, AttentionShape | LatentShape)]
+    if not any(mixer.rotary for mixer in mixers):
         return None
     assert shape.rotary is not None
     cos, sin = shape.rotary(x, positions, layer.rotary_kind)
@@ -130,23 +135,18 @@ def _layer(
     lengths: Sequence[int],
     finished: list[tuple[torch.Tensor, torch.Tensor]],
 ) -> torch.Tensor:
-    """x += scale * post_attention_norm(attention(input_norm(x))), then the same with the MLP.
+    """x += scale * post_attention_norm(attention(input_norm(x))), then the same with the MLP, if there are both.
 
     What a norm behind a sum gives is what the next block's output is added to.
     """
     read = normalise(x, layer.input_norm)
     x = read if layer.norms_stream else x
-    if isinstance(layer.attention, DeltaShape):
-        mixed = _delta(layer.attention, read, lengths)
-    elif isinstance(layer.attention, StateSpaceShape):
-        mixed = _scan(layer.attention, read, lengths)
-    elif isinstance(layer.attention, ConvolutionShape):
-        mixed = _convolution(layer.attention, read, lengths)
-    elif isinstance(layer.attention, LatentShape):
-        mixed = _latent(layer.attention, read, table, lengths)
-    else:
-        mixed = _attention(layer.attention, read, table, lengths, finished)
-    attended = layer.residual_scale * normalise(mixed, layer.post_attention_norm)
+    attended = torch.zeros_like(x)
+    if layer.attention is not None:
+        mixed = _mixed(layer.attention, read, table, lengths, finished)
+        attended = layer.residual_scale * normalise(mixed, layer.post_attention_norm)
+    if layer.mlp is None:
+        return x + attended
     if layer.parallel:
         read = read if layer.mlp_norm is None else normalise(x, layer.mlp_norm)
         return x + attended + layer.residual_scale * normalise(_mlp(layer.mlp, read), layer.post_mlp_norm)
@@ -154,6 +154,30 @@ def _layer(
     read = normalise(x, layer.mlp_norm)
     x = read if layer.norms_stream else x
     return x + layer.residual_scale * normalise(_mlp(layer.mlp, read), layer.post_mlp_norm)
+
+
+def _mixed(
+    mixer: MixerShape | Unfused,
+    read: torch.Tensor,
+    table: tuple[torch.Tensor, torch.Tensor] | None,
+    lengths: Sequence[int],
+    finished: list[tuple[torch.Tensor, torch.Tensor]],
+) -> torch.Tensor:
+    """Return what a layer has in attention's place gives, [T, hidden]."""
+    if isinstance(mixer, ParallelShape):
+        attended = _attention(mixer.attention, read, table, lengths, finished)
+        return mixer.factors[0] * attended + mixer.factors[1] * _scan(mixer.scan, read, lengths)
+    if isinstance(mixer, DeltaShape):
+        return _delta(mixer, read, lengths)
+    if isinstance(mixer, ChannelDeltaShape):
+        return _channel_delta(mixer, read, lengths)
+    if isinstance(mixer, StateSpaceShape):
+        return _scan(mixer, read, lengths)
+    if isinstance(mixer, ConvolutionShape):
+        return _convolution(mixer, read, lengths)
+    if isinstance(mixer, LatentShape):
+        return _latent(mixer, read, table, lengths)
+    return _attention(mixer, read, table, lengths, finished)
 
 
 def _mlp(mlp: MlpShape | SparseShape | Unfused, x: torch.Tensor) -> torch.Tensor:
@@ -166,7 +190,8 @@ def _mlp(mlp: MlpShape | SparseShape | Unfused, x: torch.Tensor) -> torch.Tensor
     if not mlp.gated:
         return _down(mlp, (mlp.function or ACTIVATIONS[mlp.activation])(mlp.inputs[0](x)))
     gate, up = torch.cat([module(x) for module in mlp.inputs], dim=-1).split(mlp.width, dim=-1)
-    return _down(mlp, ACTIVATIONS[mlp.activation](gate) * up)
+    of_gate, of_up = mlp.scales or (1.0, 1.0)
+    return _down(mlp, ACTIVATIONS[mlp.activation](gate * of_gate) * (up * of_up))
 
 
 def _down(mlp: MlpShape, inner: torch.Tensor) -> torch.Tensor:
@@ -188,10 +213,13 @@ def _sparse(shape: SparseShape, x: torch.Tensor) -> torch.Tensor:
     total = torch.zeros_like(x)
     for token in range(len(x)):
         for number, expert in enumerate(choice.experts[token].tolist()):
-            output = _expert(shape, x[token], gate_up[expert], down[expert], expert)
-            total[token] += choice.weights[token, number] * output
+            weight = choice.weights[token, number]
+            if shape.scores:
+                total[token] += _expert(shape, weight * x[token], gate_up[expert], down[expert], expert)
+            else:
+                total[token] += weight * _expert(shape, x[token], gate_up[expert], down[expert], expert)
     if shape.shared is not None:
-        shared = _mlp(shape.shared, x)
+        shared = shape.shared_scale * _mlp(shape.shared, x)
         total = total + (shared if choice.factor is None else shared * choice.factor)
     return total
 
@@ -248,6 +276,9 @@ def _attention(
         _one_document(shape, *parts) for parts in zip(*(part.split(list(lengths)) for part in (q, k, v)), strict=True)
     ]
     attended = normalise(torch.cat(outputs), shape.output_norm)
+    if shape.head_gate:
+        opened = torch.log(1.0 + torch.exp(gates)) if shape.head_gate == "softplus" else 1.0 / (1.0 + torch.exp(-gates))
+        attended = (attended.unflatten(1, (shape.num_heads, -1)) * opened[..., None]).flatten(1)
     return shape.output(attended / (1.0 + torch.exp(-gates)) if shape.output_gate else attended)
 
 
@@ -255,7 +286,7 @@ def _latent(
     shape: LatentShape, x: torch.Tensor, table: tuple[torch.Tensor, torch.Tensor] | None, lengths: Sequence[int]
 ) -> torch.Tensor:
     """Return the output of latent attention's block, [T, hidden]: head by head."""
-    queries, compressed = (module(x) for module in shape.inputs)
+    queries, compressed, *gates = (module(x) for module in shape.inputs)
     if shape.query_expansion is not None:
         queries = shape.query_expansion(normalise(queries, shape.query_norm))
     expanded = shape.expansion(normalise(compressed[:, : shape.latent_dim], shape.key_norm))
@@ -271,7 +302,8 @@ def _latent(
         v = own[:, shape.plain_dim : shape.plain_dim + shape.value_dim][:, None]
         one = replace(shape.inner, num_heads=1, num_key_value_heads=1)
         documents = zip(*(part.split(list(lengths)) for part in (q, k, v)), strict=True)
-        outputs.append(torch.cat([_one_document(one, *parts) for parts in documents]))
+        share = 1.0 / (1.0 + torch.exp(-gates[0][:, head, None])) if gates else 1.0
+        outputs.append(torch.cat([_one_document(one, *parts) for parts in documents]) * share)
     return shape.output(torch.cat(outputs, dim=-1))
 
 
@@ -357,7 +389,7 @@ def _delta_of_document(shape: DeltaShape, projected: torch.Tensor) -> torch.Tens
     mixed = _convolved(channels, shape.convolution, None)
     mixed = mixed / (1.0 + torch.exp(-mixed))
     decays = torch.exp(-shape.decay_log.exp() * torch.log1p(torch.exp(a + shape.decay_bias)))
-    strengths = 1.0 / (1.0 + torch.exp(-b))
+    strengths = shape.strength / (1.0 + torch.exp(-b))
     outputs = []
     for head in range(shape.num_heads):
         group = head * shape.num_key_heads // shape.num_heads
@@ -373,6 +405,46 @@ def _delta_of_document(shape: DeltaShape, projected: torch.Tensor) -> torch.Tens
         gate = z[:, head * shape.value_dim :][:, : shape.value_dim]
         outputs.append(normalise(torch.stack(read), shape.norm) * gate / (1.0 + torch.exp(-gate)))
     return torch.cat(outputs, dim=-1)
+
+
+def _channel_delta(shape: ChannelDeltaShape, x: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
+    """Return the output of the channel-wise delta rule's block, [T, hidden]: token by token."""
+    q, k, v, z, a, b = (module(x) for module in shape.inputs)
+    z = shape.gate_expansion(z) if shape.gate_expansion is not None else z
+    raw = (shape.decay_expansion(a) if shape.decay_expansion is not None else a) + shape.decay_bias
+    rate = shape.decay_log.exp().repeat_interleave(shape.key_dim)
+    if shape.decay_floor is None:
+        decays = torch.exp(-rate * torch.log1p(torch.exp(raw)))
+    else:
+        decays = torch.exp(shape.decay_floor / (1.0 + torch.exp(-rate * raw)))
+    rows = [
+        _channel_delta_of_document(shape, *parts)
+        for parts in zip(*(part.split(list(lengths)) for part in (torch.cat([q, k, v], 1), decays, b)), strict=True)
+    ]
+    heads = normalise(torch.cat(rows), shape.norm).flatten(1)
+    return shape.output(heads / (1.0 + torch.exp(-z)))
+
+
+def _channel_delta_of_document(
+    shape: ChannelDeltaShape, channels: torch.Tensor, decays: torch.Tensor, b: torch.Tensor
+) -> torch.Tensor:
+    """Return what the states give, [L, heads, value_dim]."""
+    mixed = _convolved(channels, shape.convolution, None)
+    mixed = mixed / (1.0 + torch.exp(-mixed))
+    outputs = []
+    for head in range(shape.num_heads):
+        own = slice(head * shape.key_dim, (head + 1) * shape.key_dim)
+        q, k = (part[:, own] for part in mixed[:, : 2 * shape.num_keys].chunk(2, 1))
+        q, k = (part / torch.sqrt((part * part).sum(-1, keepdim=True) + 1e-6) for part in (q, k))
+        v = mixed[:, 2 * shape.num_keys + head * shape.value_dim :][:, : shape.value_dim]
+        state, read = mixed.new_zeros(shape.key_dim, shape.value_dim), []
+        for token in range(len(mixed)):
+            state = decays[token, own, None] * state
+            wrong = v[token] - state.t() @ k[token]
+            state = state + torch.outer(k[token], wrong) / (1.0 + torch.exp(-b[token, head]))
+            read.append(state.t() @ q[token] / shape.key_dim**0.5)
+        outputs.append(torch.stack(read))
+    return torch.stack(outputs, 1)
 
 
 def _heads(

@@ -27,6 +27,7 @@ from tunesmith_engine.shapes import MlpShape, NotFusableError, Unfused, UnfusedL
 MIXERS, LAYERS = families.MIXERS_AS_WRITTEN, families.LAYERS_AS_WRITTEN
 QUICK = ("diffllama", "gpt-neox-japanese")
 NAMES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in (*MIXERS, *LAYERS)]
+MORE = ("granite-swa", "qwen3-next", "mamba2", "falcon-h1")
 PAIR = ("diffllama", "gpt-neox-japanese")
 """A mixer and a layer."""
 
@@ -144,7 +145,7 @@ def test_dropout_is_the_same_when_it_is_computed_again(name: str, options: dict[
 
 @pytest.mark.parametrize(
     "name",
-    [*PAIR, "qwen3.5", *(pytest.param(n, marks=pytest.mark.long) for n in ("granite-swa", "qwen3-next"))],
+    [*PAIR, "qwen3.5", "nemotron-h", *(pytest.param(name, marks=pytest.mark.long) for name in MORE)],
 )
 def test_whole_weights_have_the_gradients_of_float64(name: str) -> None:
     exact_loss, exact = plain_gradients(full_model(name, torch.float64), rows())

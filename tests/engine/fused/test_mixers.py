@@ -20,18 +20,19 @@ from tunesmith_engine.decode import open_decoder
 from tunesmith_engine.fused.model import FusedModel
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.fused.tiling import Tiling
-from tunesmith_engine.mixer_shapes import StateSpaceShape
+from tunesmith_engine.mixer_shapes import ChannelDeltaShape, StateSpaceShape
 from tunesmith_engine.packed.pack import make_packed_batch
 from tunesmith_engine.proof.inputs import sizes_of
 from tunesmith_engine.shapes import NotFusableError, Unfused, UnfusedLayer
 
-NAMES = ("lfm2", *(pytest.param(name, marks=pytest.mark.long) for name in ("bamba", "granite-hybrid")))
+LONG = ("bamba", "granite-hybrid", "olmo-hybrid", "bailing-hybrid", *families.OF_BLOCKS)
+NAMES = ("lfm2", "kimi-linear", *(pytest.param(name, marks=pytest.mark.long) for name in LONG))
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "DoRA": {"use_dora": True},
-    "DoRA in part": {"use_dora": True, "target_modules": ["in_proj", "q_proj"]},
-    "biases": {"lora_bias": True, "target_modules": ["in_proj", "out_proj"]},
-    "output alone": {"target_modules": ["out_proj"]},
+    "DoRA in part": {"use_dora": True, "target_modules": ["in_proj", "q_proj", "f_b_proj", "g_a_proj"]},
+    "biases": {"lora_bias": True, "target_modules": ["in_proj", "out_proj", "o_proj", "g_b_proj"]},
+    "output alone": {"target_modules": ["out_proj", "o_proj"]},
 }
 
 
@@ -54,8 +55,11 @@ def test_policies_and_groups_of_heads_change_no_bit(name: str) -> None:
     ("name", "variant"),
     [
         pytest.param(name, variant, marks=() if (name, variant) == ("lfm2", "DoRA in part") else pytest.mark.long)
-        for name in ("lfm2", "bamba", "granite-hybrid")
+        for name in ("lfm2", "kimi-linear", *LONG)
         for variant in VARIANTS
+        # PEFT has no DoRA of experts.
+        if (name, variant) != ("kimi-linear", "DoRA")
+        if name not in families.OF_BLOCKS or "out_proj" not in VARIANTS[variant].get("target_modules", [])
     ],
 )
 def test_variant_has_the_gradients_of_peft(variant: str, name: str) -> None:
@@ -71,7 +75,8 @@ def test_variant_has_the_gradients_of_peft(variant: str, name: str) -> None:
 def test_a_base_in_4_bits_gives_the_gradients_of_peft(name: str) -> None:
     from peft import LoraConfig, get_peft_model
 
-    model = get_peft_model(_in_4_bits(families.make(name)), LoraConfig(r=4, target_modules="all-linear"))
+    targets = families.TARGETS.get(name, "all-linear")
+    model = get_peft_model(_in_4_bits(families.make(name)), LoraConfig(r=4, target_modules=targets))
     for parameter_name, parameter in model.named_parameters():
         if "lora_B" in parameter_name:
             torch.nn.init.normal_(parameter, std=0.1)
@@ -136,6 +141,23 @@ def test_a_layer_that_computes_something_else_runs_as_written() -> None:
 
     layer.__class__ = OneGate
     assert "doesn't compute what its attributes say" in reason(model)
+
+
+def test_decays_that_are_something_else_run_as_written() -> None:
+    model = families.make("kimi-linear")
+    mixer = model.model.layers[0].self_attn
+    assert isinstance(recognise(model).layers[0].attention, ChannelDeltaShape)
+    mixer.forget_gate.safe_gate_lower_bound = -5.0
+    assert "doesn't compute what its attributes say" in reason(model)
+    del mixer.forget_gate.safe_gate_lower_bound
+    mixer.o_norm.activation = "silu"
+    assert "doesn't compute what its attributes say" in reason(model)
+
+
+def test_the_proof_is_told_of_channels_that_decay() -> None:
+    sizes = sizes_of(recognise(families.make("kimi-linear")), torch.bfloat16, False)
+    assert (sizes.channel_delta, sizes.convolution, sizes.delta_heads) == ((4, 24, 24, 0), (288, 4), ())
+    assert sizes_of(recognise(families.make("bailing-hybrid")), torch.bfloat16, False).channel_delta[3] == 1
 
 
 def test_the_proof_is_told_of_gated_convolutions() -> None:

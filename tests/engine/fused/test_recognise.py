@@ -230,11 +230,6 @@ def test_layer_with_dropout_of_residuals_runs_as_written() -> None:
     _check_as_written(recognise(families.make("phi3", resid_pdrop=0.1)), UnfusedLayer, "model.layers uses dropout")
 
 
-def test_balance_of_experts_in_the_loss_is_refused() -> None:
-    with pytest.raises(NotFusableError, match="experts"):
-        recognise(families.make("mixtral", output_router_logits=True))
-
-
 # Adapters and what is trained
 
 

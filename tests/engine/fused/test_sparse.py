@@ -18,6 +18,7 @@ from tests.engine.fused.test_model import adapted, compute, fused, num_trained, 
 from tests.engine.numerics import REDUCTION, judge, mutants_fail
 from tunesmith_engine.fused.experts import Experts
 from tunesmith_engine.fused.model import FusedModel
+from tunesmith_engine.fused.projection import WeightScratch
 from tunesmith_engine.fused.recognise.sparse import read_sparse
 from tunesmith_engine.fused.routing import Router
 from tunesmith_engine.fused.sparse_block import SparseBlock
@@ -68,7 +69,8 @@ def _ours(whole: Any, x: torch.Tensor, gradient: torch.Tensor, keeps: bool) -> l
     for parameter in trained:
         parameter.grad = torch.zeros_like(parameter)
     workspace = Workspace(CPU, x.dtype)
-    block = SparseBlock(shape, Experts(shape, x.dtype), Router(shape, None), None, workspace, TILE, keeps)
+    experts = Experts(shape, WeightScratch(x.device, x.dtype), x.dtype)
+    block = SparseBlock(shape, experts, Router(shape, None), None, workspace, TILE, keeps)
     gate_up = torch.empty(NUM_TOKENS, block.gate_up_width, dtype=x.dtype) if keeps else None
     out, room = torch.empty_like(x), gradient.clone()
     with torch.no_grad():

@@ -50,6 +50,10 @@ MODELS: dict[str, dict[str, Any]] = {
         "vocabulary": 248320, "head_norms": True, "plus_one": True, "cast_last": True, "four_bit": True,
         "delta_heads": (16, 32, 128, 128), "convolution": (8192, 4), "output_gate": True,
     },
+    "kimi-linear-48b": {
+        "hidden": 2304, "mlp": 9216, "num_heads": 32, "num_key_value_heads": 32, "head_dim": 192, "rotary": 0,
+        "vocabulary": 163840, "value_size": 128, "channel_delta": (32, 128, 128, 0), "convolution": (12288, 4),
+    },
     "gpt-oss-20b": {
         "hidden": 2880, "mlp": 0, "num_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "rotary": 64,
         "vocabulary": 201088, "window": 128, "sinks": True, "whole": True, "expert_width": 2880,

@@ -14,7 +14,7 @@ from tunesmith_engine.kernels.gated_convolution import gated_convolve, gated_con
 from tunesmith_engine.kernels.short_convolution import first_tokens
 
 LENGTHS = (3, 9, 1, 2, 5)
-FORMS = {"lfm": (3, False), "biases": (4, True), "two": (2, False)}
+FORMS = {"lfm": (3, False), "biases": (4, True), "two": (2, False), "wide": (7, False)}
 """Width, and whether there is a bias."""
 
 PRODUCTS = 2 * REDUCTION

@@ -7,6 +7,7 @@ give what was read from it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -18,9 +19,11 @@ from tunesmith_engine.fused.recognise import words
 from tunesmith_engine.fused.recognise.attention import Sight
 from tunesmith_engine.fused.recognise.body import Body, body_of, head_of
 from tunesmith_engine.fused.recognise.handed import Handing
-from tunesmith_engine.fused.recognise.layer import mixer_of, read_as_written, read_layer
+from tunesmith_engine.fused.recognise.layer import blocks_of, mixer_of, read_as_written, read_layer
 from tunesmith_engine.fused.recognise.model import (
+    check_tables,
     find_decoder,
+    read_balance,
     read_embedding,
     read_layer_inputs,
     read_logits,
@@ -30,7 +33,7 @@ from tunesmith_engine.fused.recognise.model import (
 from tunesmith_engine.fused.recognise.norms_behind import with_norms_before
 from tunesmith_engine.fused.recognise.rotary import RotaryTables, rotary_tables
 from tunesmith_engine.fused.recognise.sharing import Lent
-from tunesmith_engine.mixer_shapes import AttentionShape, LatentShape, Norm
+from tunesmith_engine.mixer_shapes import AttentionShape, ChannelDeltaShape, LatentShape, Norm, branches_of
 from tunesmith_engine.model.full import FullModel
 from tunesmith_engine.model.saved_modules import plain, trained_weight
 from tunesmith_engine.shapes import (
@@ -95,6 +98,7 @@ def _read(model: AnyModel) -> ModelShape:
         embedding_norm=embedding_norm,
         per_layer=_read_per_layer(body, layers),
         placeholders=read_placeholders(body, getattr(whole, body_of(whole))),
+        balance=read_balance(whole, body, layers),
         handing=reader.handing,
         begins_as_written=begins_as_written,
     )
@@ -124,10 +128,13 @@ class _Layers:
             raise NotFusableError("The decoder's attention is not causal.")
         modules = list(body.part(body.layers)[: body.num_layers])
         try:
-            words.check_words(body.name, body.module, words.MODEL | words.OWN_INPUTS_MODEL)
+            words.check_words(body.name, body.module, words.MODEL | words.OWN_INPUTS_MODEL | words.BLOCKS_MODEL)
             self._slopes = read_layer_inputs(body)
-            mixers = [mixer_of(f"{body.name}.{body.layers}", module)[1] for module in modules]
-            read = partial(self._read_whole, rotary_tables(body.module, mixers))
+            tables = rotary_tables(body.module, _mixers(modules))
+            if tables and tables.has_kinds:
+                kinds = [tables.kind(config, index, config.layer_types[index]) for index in range(len(modules))]
+                check_tables(body, tables, [kind or "" for kind in kinds])
+            read = partial(self._read_whole, tables)
         except NotFusableError as error:
             return tuple(self._read_rest(modules, error.message))
         shapes: list[LayerShape | UnfusedLayer] = []
@@ -196,15 +203,21 @@ class _Layers:
             raise NotFusableError("{name} has an unsupported kind of layer, {kind}.", name=label, kind=kind)
         slides = kind == "sliding_attention" or (not kind and "create_sliding_window_causal_mask" in used)
         window = getattr(config, "sliding_window", None) if slides else None
-        rotary_kind = kind if tables and tables.has_kinds else ""
-        layout = tables.layout(rotary_kind, _device(body)) if tables else None
+        rotary_kind = tables.kind(config, index, kind) if tables else None
+        layout = None if tables is None or rotary_kind is None else tables.layout(rotary_kind, _device(body))
         sight = Sight(int(config.attention_chunk_size) if kind == CHUNKED else None, self._slopes)
-        shape = read_layer(f"{label}.{index}", module, window, rotary_kind, layout, sight, self._lent, index)
-        if self._is_full and not isinstance(shape.attention, AttentionShape | LatentShape):
+        shape = read_layer(f"{label}.{index}", module, window, rotary_kind or "", layout, sight, self._lent, index)
+        if self._is_full and not isinstance(shape.attention, AttentionShape | LatentShape | None):
             # A convolution and what a state decays by have no gradients of ours.
             kind = type(mixer_of(label, module)[1]).__name__
             raise NotFusableError("The own weights of {kind} are trained in plain PyTorch.", kind=kind)
         return shape
+
+
+def _mixers(layers: Iterable[nn.Module]) -> list[nn.Module]:
+    """Return what has attention's place in layers that have something there."""
+    found = ((layer, blocks_of(layer)[0]) for layer in layers)
+    return [layer.get_submodule(role) for layer, role in found if role is not None]
 
 
 def _with_lenders(layers: list[LayerShape | UnfusedLayer]) -> tuple[LayerShape | UnfusedLayer, ...]:
@@ -243,17 +256,14 @@ def _rotary(body: Body, layers: tuple[LayerShape | UnfusedLayer, ...]) -> Rotary
         NotFusableError: the layers want them in different places.
     """
     rotating = [
-        (
-            layer.rotary_kind,
-            layer.attention.interleaved,
-            isinstance(layer.attention, AttentionShape) and layer.attention.backwards,
-        )
+        (layer.rotary_kind, mixer.interleaved, isinstance(mixer, AttentionShape) and mixer.backwards)
         for layer in layers
-        if isinstance(layer.attention, AttentionShape | LatentShape) and layer.attention.rotary
+        for mixer in branches_of(layer.attention)
+        if isinstance(mixer, AttentionShape | LatentShape) and mixer.rotary
     ]
     if not rotating:
         return None
-    mixers = [mixer_of("", layer)[1] for layer in body.part(body.layers)[: len(layers)]]
+    mixers = _mixers(body.part(body.layers)[: len(layers)])
     tables, device = rotary_tables(body.module, mixers), _device(body)
     if tables is None:
         raise NotFusableError("{name} has no rotary table.", name=body.name)
@@ -276,14 +286,15 @@ def _check_trained(model: AnyModel, body: Body, shape: ModelShape) -> list[str]:
     parts = [shape.head, *([shape.per_layer.projection] if shape.per_layer else [])]
     for layer in shape.layers:
         parts += [layer.per_layer.gate, layer.per_layer.output] if layer.per_layer else []
-        if isinstance(layer.attention, LatentShape):
-            expansions = layer.attention.query_expansion, layer.attention.expansion
-            parts += [part for part in expansions if part is not None]
+        if isinstance(layer.attention, LatentShape | ChannelDeltaShape):
+            parts += [part for part in layer.attention.expansions if part is not None]
         if isinstance(layer.attention, Unfused):
             parts.append(layer.attention.module)
-        else:
-            parts += [*layer.attention.inputs, layer.attention.output]
-        if isinstance(layer.mlp, SparseShape | Unfused):
+        for mixer in branches_of(layer.attention):
+            parts += [*mixer.inputs, mixer.output]
+        if isinstance(layer.mlp, SparseShape):
+            parts += layer.mlp.parts
+        elif isinstance(layer.mlp, Unfused):
             parts.append(layer.mlp.module)
         elif layer.mlp is not None:
             parts += [*layer.mlp.inputs, layer.mlp.down]

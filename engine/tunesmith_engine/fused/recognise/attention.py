@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -45,9 +45,12 @@ NORMS = (
 )
 SCALES = ("scaling", "softmax_scale")
 """What transformers calls the factor of the scores."""
+KEY_FACTOR = "key_multiplier"
 
-GATE = "gate_proj"
-"""A gate for each number of the output, with a projection of its own (AFMoE)."""
+GATES = ("gate_proj", "g_proj")
+"""Projections of gates of the output: for each of its numbers (AFMoE), or for each head (LFM3, Laguna)."""
+HEAD_GATES = {"sigmoid": torch.sigmoid, "softplus": nn.functional.softplus}
+"""Functions of a head's gate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +86,11 @@ def read_attention(
     """
     check_no_dropout(name, module)
     roles, output = _projections(name, module)
-    head_dim, output_gate = _head_dim(module, output), "sigmoid" in words.words(module)
+    head_dim = _head_dim(module, output)
     value_dim = module.v_head_dim if "v_head_dim" in words.words(module) else head_dim
-    num_heads, num_key_value_heads = _num_heads(name, module, roles, output, (head_dim, value_dim), output_gate)
+    output_gate, head_gate = _gates(name, module, roles, output, value_dim)
+    without = [role for role in roles if not (head_gate and role in GATES)]
+    num_heads, num_key_value_heads = _num_heads(name, module, without, output, (head_dim, value_dim), output_gate)
     norms = next((pair for pair in NORMS if pair[0] in words.words(module)), NORMS[0])
     shape = AttentionShape(
         inputs=tuple(linear_inside(getattr(module, role))[1] for role in roles),
@@ -93,12 +98,13 @@ def read_attention(
         num_heads=num_heads,
         num_key_value_heads=num_key_value_heads,
         head_dim=head_dim,
-        scale=next((float(getattr(module, each)) for each in SCALES if hasattr(module, each)), head_dim**-0.5),
+        scale=_scale(module, head_dim),
         softcap=module.attn_logit_softcapping if "softcap" in words.words(module) else None,
         window=_window(name, module, window),
         query_norm=_head_norm(name, module, norms[0], num_heads, head_dim),
         key_norm=_head_norm(name, module, norms[1], num_key_value_heads, head_dim),
         output_gate=output_gate,
+        head_gate=head_gate,
         value_size=None if value_dim == head_dim else value_dim,
         chunk=sight.chunk,
         slopes=sight.slopes,
@@ -107,12 +113,19 @@ def read_attention(
     return _with_rotation(name, module, (*roles, output), norms, shape, layout)
 
 
+def _scale(module: nn.Module, head_dim: int) -> float:
+    """Return the factor of the scores, with that of the keys (Falcon H1)."""
+    scale = next((float(getattr(module, each)) for each in SCALES if hasattr(module, each)), head_dim**-0.5)
+    return scale * float(module.key_multiplier) if KEY_FACTOR in words.words(module) else scale
+
+
 def _projections(name: str, module: nn.Module) -> tuple[tuple[str, ...], str]:
     """Return the names of the input projections and of the output projection."""
     merged, output = first_of(module, MERGED), first_of(module, OUTPUT)
     roles = ("q_proj", "k_proj", "v_proj") if merged is None else (merged,)
-    if {GATE, "sigmoid"} <= words.words(module) and merged is None:
-        roles = (*roles, GATE)
+    gate = first_of(module, GATES)
+    if gate in words.words(module) and merged is None and words.words(module) & HEAD_GATES.keys():
+        roles = (*roles, gate)
     if output is None or not all(hasattr(module, role) for role in roles):
         raise NotFusableError(
             "{name} ({kind}) is missing a projection or a size that is needed.", name=name, kind=type(module).__name__
@@ -147,8 +160,22 @@ def _window(name: str, module: nn.Module, window: int | None) -> int | None:
     return window
 
 
+def _gates(
+    name: str, module: nn.Module, roles: tuple[str, ...], output: str, value_dim: int
+) -> tuple[bool, str]:
+    """Return whether each number of the output has a gate, and the function of heads' gates where these have some."""
+    used, gate = words.words(module), roles[-1] if roles[-1] in GATES else None
+    if gate is None:
+        # Projections that are not there may be named nevertheless.
+        return "sigmoid" in used and GATES[1] not in used, ""
+    width = linear_sizes(f"{name}.{output}", linear_inside(getattr(module, output))[1])[0]
+    function = next(function for function in HEAD_GATES if function in used)
+    is_of_heads = linear_sizes(f"{name}.{gate}", linear_inside(getattr(module, gate))[1])[1] * value_dim == width
+    return not is_of_heads and function == "sigmoid", function if is_of_heads else ""
+
+
 def _num_heads(
-    name: str, module: nn.Module, roles: tuple[str, ...], output: str, sizes: tuple[int, int], output_gate: bool
+    name: str, module: nn.Module, roles: Sequence[str], output: str, sizes: tuple[int, int], output_gate: bool
 ) -> tuple[int, int]:
     """Return the number of heads, and that of key and value heads."""
     parts = {role: linear_inside(getattr(module, role))[1] for role in (*roles, output)}
@@ -301,7 +328,7 @@ CODEGEN_PARTS = 4
 def _pieces(shape: AttentionShape, num_inputs: int) -> Iterator[tuple[Piece, ...] | None]:
     """Yield where q, k, v and gates may lie in the output of the input projections; see `AttentionShape`."""
     heads, groups, width = shape.num_heads, shape.num_key_value_heads, shape.head_dim
-    if shape.output_gate and num_inputs == 1 + len(("q", "k", "v")):
+    if shape.num_gates and num_inputs == 1 + len(("q", "k", "v")):
         yield None
         return
     if shape.output_gate:
@@ -346,6 +373,8 @@ def _plain_attention(
     result = attended(shape, q, k, v.unflatten(-1, (-1, shape.value_dim)).transpose(0, 1))
     if shape.output_norm is not None:
         result = normalise(result, shape.output_norm)
+    if shape.head_gate:
+        return result * HEAD_GATES[shape.head_gate](gate).repeat_interleave(shape.value_dim, dim=-1)
     return result * gate.sigmoid() if shape.output_gate else result
 
 

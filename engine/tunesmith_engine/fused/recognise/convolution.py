@@ -8,8 +8,7 @@ from torch.nn import functional
 
 from tunesmith_engine.fused.recognise.parts import linear_sizes
 from tunesmith_engine.fused.recognise.stand_ins import NUM_TOKENS, WIDTH, StandIns, agrees, replaced, result_of
-from tunesmith_engine.kernels.gated_convolution import NUM_PARTS
-from tunesmith_engine.kernels.short_convolution import LARGEST_WIDTH
+from tunesmith_engine.kernels.gated_convolution import LARGEST_WIDTH, NUM_PARTS
 from tunesmith_engine.mixer_shapes import ConvolutionShape
 from tunesmith_engine.shapes import NotFusableError
 

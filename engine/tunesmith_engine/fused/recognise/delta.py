@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -26,8 +26,30 @@ from tunesmith_engine.kernels.short_convolution import LARGEST_WIDTH
 from tunesmith_engine.mixer_shapes import DeltaShape, Norm, Piece
 from tunesmith_engine.shapes import NotFusableError
 
-INPUTS = (("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"), ("in_proj_qkvz", "in_proj_ba"))
-"""What transformers calls the inputs: apart, as Qwen3.5 has them, or group by group in two, as Qwen3-Next does."""
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """What transformers calls the parts of a rule.
+
+    Attributes:
+        inputs: modules that give q, k, v, z, b and a.
+        in_two: these lie group by group in what two modules give (Qwen3-Next).
+        norm: behind the rule.
+        output: the output projection.
+    """
+
+    inputs: tuple[str, ...]
+    in_two: bool = False
+    norm: str = "norm"
+    output: str = "out_proj"
+
+
+ROLES = (
+    Roles(("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a")),
+    Roles(("in_proj_qkvz", "in_proj_ba"), in_two=True),
+    Roles(("q_proj", "k_proj", "v_proj", "g_proj", "b_proj", "a_proj"), norm="o_norm", output="o_proj"),
+)
+"""Of Qwen3.5, Qwen3-Next and OLMo Hybrid."""
 
 
 def read_delta(name: str, module: nn.Module) -> DeltaShape:
@@ -40,21 +62,21 @@ def read_delta(name: str, module: nn.Module) -> DeltaShape:
     Raises:
         NotFusableError: it is computed in a way that we don't know, or its sizes are beyond the kernels'.
     """
-    roles = next((roles for roles in INPUTS if all(hasattr(module, role) for role in roles)), None)
-    convolution, norm = module.conv1d, module.norm
-    of_norm = [role for role, _ in norm.named_parameters()]
-    if roles is None or type(convolution) is not nn.Conv1d or of_norm != ["weight"]:
+    roles = next((each for each in ROLES if all(hasattr(module, role) for role in each.inputs)), None)
+    convolution = module.conv1d
+    norm = getattr(module, roles.norm) if roles else None
+    of_norm = [] if norm is None else [role for role, _ in norm.named_parameters()]
+    if roles is None or norm is None or type(convolution) is not nn.Conv1d or of_norm != ["weight"]:
         raise NotFusableError(
             "{name} ({kind}) is missing a projection or a size that is needed.", name=name, kind=type(module).__name__
         )
     num_key_heads, key_dim = module.num_k_heads, module.head_k_dim
     num_heads, value_dim = module.num_v_heads, module.head_v_dim
-    in_two = len(roles) == 2
     bias = convolution.bias
     shape = DeltaShape(
-        inputs=tuple(getattr(module, role) for role in roles),
-        pieces=_pieces(num_key_heads, key_dim, num_heads // num_key_heads, value_dim) if in_two else None,
-        output=module.out_proj,
+        inputs=tuple(getattr(module, role) for role in roles.inputs),
+        pieces=_pieces(num_key_heads, key_dim, num_heads // num_key_heads, value_dim) if roles.in_two else None,
+        output=getattr(module, roles.output),
         num_key_heads=num_key_heads,
         num_heads=num_heads,
         key_dim=key_dim,
@@ -64,6 +86,7 @@ def read_delta(name: str, module: nn.Module) -> DeltaShape:
         decay_log=module.A_log.detach(),
         decay_bias=module.dt_bias.detach(),
         norm=Norm(norm.weight.detach(), float(norm.variance_epsilon)),
+        strength=2.0 if getattr(module, "allow_neg_eigval", False) else 1.0,
     )
     _check_sizes(name, roles, shape)
     _try(name, module, roles, shape)
@@ -80,17 +103,17 @@ def _pieces(num_groups: int, key_dim: int, in_group: int, value_dim: int) -> tup
     return *wide, *(Piece(first + part * in_group, num_groups, 2 * in_group, in_group) for part in range(2))
 
 
-def _check_sizes(name: str, roles: tuple[str, ...], shape: DeltaShape) -> None:
+def _check_sizes(name: str, roles: Roles, shape: DeltaShape) -> None:
     """Refuse sizes that don't fit each other or the kernels.
 
     Raises:
         NotFusableError: it says which.
     """
     num_outputs = shape.num_channels + shape.numbers_per_token + 2 * shape.num_heads
-    found = sum(linear_sizes(f"{name}.{role}", part)[1] for role, part in zip(roles, shape.inputs, strict=True))
+    found = sum(linear_sizes(f"{name}.{role}", part)[1] for role, part in zip(roles.inputs, shape.inputs, strict=True))
     channels, width = shape.convolution.shape
     fits = shape.num_heads % shape.num_key_heads == 0 and channels == shape.num_channels and found == num_outputs
-    if not fits or linear_sizes(f"{name}.out_proj", shape.output)[0] != shape.numbers_per_token:
+    if not fits or linear_sizes(f"{name}.{roles.output}", shape.output)[0] != shape.numbers_per_token:
         raise NotFusableError("The sizes of {name} don't fit each other.", name=name)
     if max(shape.key_dim, shape.value_dim) > LARGEST_HEAD_DIM or width > LARGEST_WIDTH:
         raise NotFusableError(
@@ -105,22 +128,22 @@ def _check_sizes(name: str, roles: tuple[str, ...], shape: DeltaShape) -> None:
         )
 
 
-def _try(name: str, module: nn.Module, roles: tuple[str, ...], shape: DeltaShape) -> None:
+def _try(name: str, module: nn.Module, roles: Roles, shape: DeltaShape) -> None:
     """Hold the formula against the module's own code on stand-ins.
 
     Raises:
         NotFusableError: it gives something else.
     """
     make = StandIns()
-    matrices = {role: make.matrix(WIDTH, linear_sizes(role, getattr(module, role))[1]) for role in roles}
+    matrices = {role: make.matrix(WIDTH, linear_sizes(role, getattr(module, role))[1]) for role in roles.inputs}
     convolution = copied(module.conv1d, make)
-    norm = make.norm(module.norm, shape.value_dim)
+    norm = make.norm(getattr(module, roles.norm), shape.value_dim)
     # Decays of about a half, so that it shows what a token forgets.
     weights = {
         "A_log": nn.Parameter(make.numbers(shape.num_heads) * 0.5),
         "dt_bias": nn.Parameter(make.numbers(shape.num_heads)),
     }
-    parts: Mapping[str, nn.Module] = {**matrices, "conv1d": convolution, "norm": norm, "out_proj": nn.Identity()}
+    parts: Mapping[str, nn.Module] = {**matrices, "conv1d": convolution, roles.norm: norm, roles.output: nn.Identity()}
     twin = replaced(module, dict(parts), weights)
     x = make.numbers(1, NUM_TOKENS, WIDTH)
     result = result_of(name, lambda: twin(hidden_states=x, cache_params=None, attention_mask=None))
@@ -132,7 +155,7 @@ def _try(name: str, module: nn.Module, roles: tuple[str, ...], shape: DeltaShape
         decay_bias=weights["dt_bias"].detach(),
         norm=replace(shape.norm, weight=norm.weight.detach()),
     )
-    product = torch.cat([matrices[role](x)[0] for role in roles], dim=1)
+    product = torch.cat([matrices[role](x)[0] for role in roles.inputs], dim=1)
     if not agrees(result[0], _plain_rule(tried, product)):
         raise NotFusableError(
             "{name} ({kind}) doesn't compute what its attributes say.", name=name, kind=type(module).__name__
@@ -165,7 +188,8 @@ def _plain_rule(shape: DeltaShape, product: torch.Tensor) -> torch.Tensor:
     for token in range(len(product)):
         state = state * decays[token, :, None, None]
         wrong = v[token] - (state * k[token, :, :, None]).sum(1)
-        state = state + k[token, :, :, None] * (b[token].sigmoid()[:, None] * wrong)[:, None, :]
+        strengths = shape.strength * b[token].sigmoid()[:, None]
+        state = state + k[token, :, :, None] * (strengths * wrong)[:, None, :]
         outputs.append((state * q[token, :, :, None]).sum(1) * shape.key_dim**-0.5)
     heads = torch.stack(outputs)
     weight = shape.norm.weight if shape.norm.weight is not None else 1.0

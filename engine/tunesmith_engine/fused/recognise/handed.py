@@ -6,7 +6,6 @@ the modules: masks, positions and rotary tables come from it, for each text as i
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from torch import nn
 
 from tunesmith_engine.attention.shared import whole
 from tunesmith_engine.fused.recognise.body import Body
-from tunesmith_engine.fused.recognise.stand_ins import result_of
+from tunesmith_engine.fused.recognise.stand_ins import copied, in_holders, result_of
 from tunesmith_engine.model.saved_modules import plain
 from tunesmith_engine.packed.batch import Documents, PackedBatch
 from tunesmith_engine.shapes import NotFusableError
@@ -138,11 +137,9 @@ class _NoEmbedding(nn.Module):
 
 
 def hollowed(module: nn.Module, parts: Mapping[str, nn.Module]) -> nn.Module:
-    """Return a module with the same code, attributes and weights, where they are, but some other parts."""
-    twin = copy.copy(module)
-    # Hooks of other libraries put a forward of their own in front of the class's.
-    twin.__dict__.pop("forward", None)
-    twin._modules = {**module._modules, **parts}
+    """Return a module with the same code, attributes and weights, where they are, but other parts; see `in_holders`."""
+    twin = copied(module, type(module))
+    twin._modules = {**module._modules, **in_holders(module, parts, hollowed)}
     twin.training = False
     return twin
 

@@ -28,6 +28,7 @@ from tunesmith_engine.shapes import NotFusableError
 
 QUERIES, QUERY_LATENTS, QUERY_NORM, QUERY_EXPANSION = "q_proj", "q_a_proj", "q_a_layernorm", "q_b_proj"
 LATENTS, NORM, EXPANSION, OUTPUT = "kv_a_proj_with_mqa", "kv_a_layernorm", "kv_b_proj", "o_proj"
+OUTPUT_GATE = "g_proj"
 
 
 def is_latent(module: nn.Module) -> bool:
@@ -49,8 +50,9 @@ def read_latent(name: str, module: nn.Module, layout: Layout | None) -> LatentSh
     check_no_dropout(name, module)
     has_latents = getattr(module, QUERY_LATENTS, None) is not None
     first = getattr(module, QUERY_LATENTS if has_latents else QUERIES)
+    gates = (getattr(module, OUTPUT_GATE),) if hasattr(module, OUTPUT_GATE) else ()
     shape = LatentShape(
-        inputs=(first, getattr(module, LATENTS)),
+        inputs=(first, getattr(module, LATENTS), *gates),
         query_norm=read_norm(f"{name}.{QUERY_NORM}", getattr(module, QUERY_NORM)) if has_latents else None,
         query_expansion=getattr(module, QUERY_EXPANSION) if has_latents else None,
         key_norm=read_norm(f"{name}.{NORM}", getattr(module, NORM)),
@@ -62,6 +64,7 @@ def read_latent(name: str, module: nn.Module, layout: Layout | None) -> LatentSh
         value_dim=int(module.v_head_dim),
         latent_dim=int(module.kv_lora_rank),
         scale=float(module.scaling),
+        output_gate=bool(gates),
     )
     _check_sizes(name, shape)
     return _with_rotation(name, module, shape, layout)
@@ -73,10 +76,11 @@ def _check_sizes(name: str, shape: LatentShape) -> None:
     Raises:
         NotFusableError: it says which.
     """
-    first, latents = (linear_sizes(f"{name}.inputs", part)[1] for part in shape.inputs)
+    first, latents, *gates = (linear_sizes(f"{name}.inputs", part)[1] for part in shape.inputs)
     expected = [
         (first, shape.num_query_columns),
         (latents, shape.latent_dim + shape.turning_dim),
+        (gates, [shape.num_heads] if shape.output_gate else []),
         (linear_sizes(f"{name}.{EXPANSION}", shape.expansion), (shape.latent_dim, shape.num_expanded)),
         (linear_sizes(f"{name}.{OUTPUT}", shape.output)[0], shape.num_heads * shape.value_dim),
     ]
@@ -141,6 +145,8 @@ def _stand_ins(module: nn.Module, shape: LatentShape, make: StandIns) -> tuple[d
     parts[LATENTS] = make.matrix(WIDTH, shape.latent_dim + shape.turning_dim)
     parts[EXPANSION] = _Ends(make.matrix(WIDTH, shape.num_expanded).weight)
     parts[NORM] = make.norm(getattr(module, NORM), shape.latent_dim)
+    if shape.output_gate:
+        parts[OUTPUT_GATE] = make.matrix(WIDTH, shape.num_heads)
     tried = replace(shape, key_norm=replace(shape.key_norm, weight=parts[NORM].weight))
     if shape.query_norm is not None:
         parts[QUERY_EXPANSION] = _Ends(make.matrix(WIDTH, shape.numbers_per_token).weight)
@@ -177,4 +183,7 @@ def _plain(
     turned_queries, turned = (turned_heads(turns, part, None, cos, sin) for part in (turning_queries, turning))
     q = torch.cat([plain.unflatten(-1, (shape.num_heads, -1)).transpose(0, 1), turned_queries], dim=-1)
     k = torch.cat([keys, turned.expand(shape.num_heads, -1, -1)], dim=-1)
-    return attended(shape.inner, q, k, values)
+    result = attended(shape.inner, q, k, values)
+    if not shape.output_gate:
+        return result
+    return (result.unflatten(-1, (shape.num_heads, -1)) * parts[OUTPUT_GATE](x).sigmoid()[..., None]).flatten(-2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -13,11 +13,13 @@ from tunesmith_engine.fused.recognise import words
 from tunesmith_engine.fused.recognise.attention import NOTHING_ELSE, Sight, read_attention
 from tunesmith_engine.fused.recognise.biases import BIASES
 from tunesmith_engine.fused.recognise.body import first_of
+from tunesmith_engine.fused.recognise.channel_delta import is_channel_delta, read_channel_delta
 from tunesmith_engine.fused.recognise.convolution import read_convolution
 from tunesmith_engine.fused.recognise.delta import read_delta
 from tunesmith_engine.fused.recognise.handed import FORMS, Call, Handing, Recorder, hollowed
 from tunesmith_engine.fused.recognise.latent import is_latent, read_latent
-from tunesmith_engine.fused.recognise.mlp import activation_stand_in, plain_parts, plain_roles, read_mlp
+from tunesmith_engine.fused.recognise.mlp import activation_stand_in, is_mlp, plain_parts, plain_roles, read_mlp
+from tunesmith_engine.fused.recognise.parallel import SCAN, Branches, runs_beside, together
 from tunesmith_engine.fused.recognise.parts import check_no_dropout, normalise, read_norm
 from tunesmith_engine.fused.recognise.per_layer import GATE, OUTPUT, TriedBlock, read_block, read_scale
 from tunesmith_engine.fused.recognise.per_layer import NORM as THIRD_NORM
@@ -38,8 +40,8 @@ from tunesmith_engine.fused.recognise.stand_ins import (
 )
 from tunesmith_engine.fused.recognise.state_space import read_state_space
 from tunesmith_engine.fused.recognise.wrapped import attention_inside
-from tunesmith_engine.mixer_shapes import AttentionShape, LatentShape, MixerShape, Norm
-from tunesmith_engine.shapes import LayerShape, MlpShape, NotFusableError, SparseShape, Unfused, UnfusedLayer
+from tunesmith_engine.mixer_shapes import AttentionShape, LatentShape, MixerShape, Norm, ParallelShape, StateSpaceShape
+from tunesmith_engine.shapes import Beside, LayerShape, MlpShape, NotFusableError, SparseShape, Unfused, UnfusedLayer
 
 Forms = tuple[int, int]
 """How many results a layer's mixer and its MLP have: see `Mixer`."""
@@ -68,8 +70,14 @@ HOLDERS = ("norm_attn_norm",)
 MIXERS = ("self_attn", "attention", "attn", "self_attention", *OTHERS)
 """What transformers calls attention, or what is in its place."""
 
+ALONE = "mixer"
+"""What transformers calls the one block of a layer that has no other: attention, what is in its place, or an MLP."""
+
 MLPS = ("mlp", "shared_mlp", "block_sparse_moe", "feed_forward", "ffn")
 """What transformers calls an MLP, or what is in its place."""
+
+BESIDE = ("block_sparse_moe", "shared_mlp")
+"""A mixture of experts and an MLP whose outputs a layer adds up itself (Granite)."""
 
 # What transformers calls the norms at these places. `post_attention_layernorm` means several things; the other norms
 # and the layer's own code tell which.
@@ -84,6 +92,7 @@ NAMES = (
     ("input_layernorm", "", "", ""),
     ("attention_layernorm", "", "feedforward_layernorm", ""),
     ("operator_norm", "", "ffn_norm", ""),
+    ("operator_norm", "post_operator_norm", "ffn_norm", "post_ffn_norm"),
     ("input_layernorm", "", "pre_ff_layernorm", ""),
     ("self_attn_layer_norm", "", "final_layer_norm", ""),
     ("ln_1", "", "ln_2", ""),
@@ -91,7 +100,19 @@ NAMES = (
     ("ln_attn", "", "ln_mlp", ""),
     ("norm_1", "", "norm_2", ""),
     ("norm_attn_norm.norm_1", "", "norm_attn_norm.norm_2", ""),
+    ("norm", "", "", ""),
+    ("", "", "norm", ""),
 )
+
+
+def blocks_of(layer: nn.Module) -> tuple[str | None, str | None]:
+    """Return the names that attention, or what is in its place, and the MLP have in a layer; None for none."""
+    holder, mlp = first_of(layer, HOLDERS), first_of(layer, MLPS)
+    mixer = first_of(getattr(layer, holder) if holder else layer, MIXERS)
+    mixer = f"{holder}.{mixer}" if holder and mixer else mixer
+    if mixer is None and mlp is None and first_of(layer, (ALONE,)):
+        return (None, ALONE) if is_mlp(getattr(layer, ALONE)) else (ALONE, None)
+    return mixer, mlp
 
 
 def mixer_of(name: str, layer: nn.Module) -> tuple[str, nn.Module]:
@@ -100,11 +121,9 @@ def mixer_of(name: str, layer: nn.Module) -> tuple[str, nn.Module]:
     Raises:
         NotFusableError: there is none.
     """
-    holder = first_of(layer, HOLDERS)
-    role = first_of(getattr(layer, holder) if holder else layer, MIXERS)
+    role, _ = blocks_of(layer)
     if role is None:
         raise NotFusableError("{name} ({kind}) has no attention.", name=name, kind=type(layer).__name__)
-    role = f"{holder}.{role}" if holder else role
     return role, layer.get_submodule(role)
 
 
@@ -118,7 +137,7 @@ def read_layer(
     lent: dict[str, Lent],
     index: int,
 ) -> LayerShape:
-    """Return the shape of a decoder layer whose attention, or what is in its place, is understood.
+    """Return the shape of a decoder layer whose attention, or what is in its place, is understood if it has any.
 
     Args:
         name: for messages.
@@ -132,8 +151,15 @@ def read_layer(
     Raises:
         NotFusableError: its attention or its order of parts isn't understood.
     """
+    if blocks_of(module) == (None, ALONE):
+        return _around(name, module, None, None, index)[0]
     role, mixer = mixer_of(name, module)
     attention = _read_mixer(role, mixer, window, layout, sight, lent, index)
+    if runs_beside(module):
+        scan = _read_mixer(SCAN, getattr(module, SCAN), None, layout, sight, lent, index)
+        if not isinstance(attention, AttentionShape) or not isinstance(scan, StateSpaceShape):
+            raise NotFusableError("{name} combines its parts in an unsupported order.", name=name)
+        attention = together(name, module, attention, scan)
     shape, _ = _around(name, module, attention, None, index)
     return replace(shape, rotary_kind=rotary_kind)
 
@@ -148,8 +174,12 @@ def _read_mixer(
     index: int,
 ) -> MixerShape:
     """Return the shape of attention, or of what is in its place; see `read_layer`."""
-    known, read = OTHERS.get(role, (words.ATTENTION, None))
     mixer = attention_inside(role, mixer)
+    scans = role == ALONE and hasattr(mixer, "A_log")
+    known, read = OTHERS.get("mamba" if scans else role, (words.ATTENTION, None))
+    if is_channel_delta(mixer):
+        known, read = words.CHANNEL_DELTA, read_channel_delta
+    known |= words.KEY_FACTOR if read is None else frozenset()
     known |= words.LATENT_ATTENTION if is_latent(mixer) else frozenset()
     known |= words.SHARING_ATTENTION if shares(mixer) else frozenset()
     words.check_words(role, mixer, known)
@@ -179,6 +209,9 @@ def read_as_written(
         before: factor of what the layer before it adds to the stream.
     """
     try:
+        if blocks_of(module) == (None, ALONE):
+            shape, _ = _around(label, module, None, handing.layer_call(index).on_cpu)
+            return replace(shape, name=name)
         role, mixer = mixer_of(label, module)
         shape, forms = _around(label, module, Unfused(mixer, reason), handing.layer_call(index).on_cpu)
         recorder = Recorder(mixer, forms[0])
@@ -191,9 +224,17 @@ def read_as_written(
 
 def _passing(module: nn.Module, num_results: int) -> dict[str, nn.Module]:
     """Return stand-ins that hand on what they are given, for the norms and the MLP of a hollow layer."""
-    found: dict[str, nn.Module] = {role: nn.Identity() for role in (*_norms_of(module), *(plain_roles(module) or ()))}
-    role = first_of(module, MLPS)
-    return found | ({role: Recorder(getattr(module, role), num_results)} if role else {})
+    roles = (*_norms_of(module), *(plain_roles(module) or ()))
+    found: dict[str, nn.Module] = {role: Recorder(module.get_submodule(role), 0) for role in roles}
+    return found | {role: Recorder(getattr(module, role), num_results) for role in _mlp_roles(module)}
+
+
+def _mlp_roles(module: nn.Module) -> tuple[str, ...]:
+    """Return the name of what is in an MLP's place, or the names of two such parts; none where the parts are loose."""
+    if all(isinstance(getattr(module, role, None), nn.Module) for role in BESIDE):
+        return BESIDE
+    _, role = blocks_of(module)
+    return (role,) if role else ()
 
 
 def _norms_of(module: nn.Module) -> frozenset[str]:
@@ -207,9 +248,9 @@ def _norms_of(module: nn.Module) -> frozenset[str]:
 
 
 def _around(
-    name: str, module: nn.Module, attention: MixerShape | Unfused, call: Call | None, index: int = 0
+    name: str, module: nn.Module, attention: MixerShape | Unfused | None, call: Call | None, index: int = 0
 ) -> tuple[LayerShape, Forms]:
-    """Return the shape of a layer with a given attention, and how many results that and the MLP have.
+    """Return the shape of a layer with a given attention or none, and how many results that and the MLP have.
 
     Args:
         call: how the decoder calls the layer, on the CPU; None for a usual call.
@@ -218,10 +259,11 @@ def _around(
     Raises:
         NotFusableError: its order of parts isn't understood.
     """
-    has_mlp = first_of(module, MLPS) is not None
+    has_mlp = bool(_mlp_roles(module))
     _check_code(name, module, has_mlp, call)
     used, found = words.words(module), _norms_of(module) - {THIRD_NORM}
-    places = _places(found)
+    mlp = _read_mlp(name, module)
+    places = _places(found, attention is not None, mlp is not None)
     misplaced = NotFusableError(
         "{name} has its norms ({names}) in unsupported places.", name=name, names=", ".join(sorted(found))
     )
@@ -232,7 +274,7 @@ def _around(
     shape = LayerShape(
         name=name,
         attention=attention,
-        mlp=_read_mlp(name, module),
+        mlp=mlp,
         input_norm=None,
         post_attention_norm=None,
         mlp_norm=None,
@@ -241,19 +283,16 @@ def _around(
         per_layer=read_block(name, module, index),
         output_scale=read_scale(module),
     )
-    of_mixer: tuple[int, ...] = (2, -1) if isinstance(attention, AttentionShape | LatentShape) else (0,)
-    of_mixer = FORMS if isinstance(attention, Unfused) else of_mixer
-    of_mlp: tuple[int, ...] = (2,) if isinstance(shape.mlp, SparseShape) and shape.mlp.returns_pair else (0,)
-    of_mlp = FORMS if isinstance(shape.mlp, Unfused) and has_mlp else of_mlp
     problem: NotFusableError | None = None
     runs = False
-    for forms, names, order in product(product(of_mixer, of_mlp), places, ORDERS):
+    for forms, names, order in product(_forms(shape, has_mlp), places, _orders(shape)):
         if order == BEHIND and not _may_be_behind(shape, names):
             continue
         guess = _with_norms(shape, [norms.get(role) for role in names], order)
         try:
             if _agrees(name, module, names, guess, forms, call):
-                return replace(guess, idle=tuple(_others(module, guess, names).values())), forms
+                idle = tuple(_others(module, guess, names).values())
+                return _with_last_norm(replace(guess, idle=idle)), forms
         except NotFusableError as error:
             problem = problem or error
         else:
@@ -270,7 +309,7 @@ def _around(
 def _check_code(name: str, module: nn.Module, has_mlp: bool, call: Call | None) -> None:
     """Refuse a layer whose code mentions what we don't know, or that drops numbers; see `_around`."""
     # What a layer reads of its own comes with a usual call alone.
-    known = words.LAYER if call else words.LAYER | words.OWN_INPUTS_LAYER
+    known = words.LAYER | words.BLOCKS_LAYER | (frozenset() if call else words.OWN_INPUTS_LAYER)
     known |= words.SPARSE_LAYER if has_mlp else words.MLP
     for part in [module, *(getattr(module, holder) for holder in HOLDERS if hasattr(module, holder))]:
         words.check_words(name, part, known)
@@ -279,10 +318,30 @@ def _check_code(name: str, module: nn.Module, has_mlp: bool, call: Call | None) 
         raise NotFusableError("{name} has experts beside its MLP, which is not supported.", name=name)
 
 
-def _places(found: frozenset[str]) -> list[tuple[str, ...]]:
-    """Return at which places the norms of a layer may stand: all of them, or else some, where the others are idle."""
-    exact: list[tuple[str, ...]] = [names for names in NAMES if found == {role for role in names if role}]
-    return exact or [names for names in NAMES if found > {role for role in names if role}]
+def _places(found: frozenset[str], has_mixer: bool, has_mlp: bool) -> list[tuple[str, ...]]:
+    """Return at which places of a layer's blocks its norms may stand: all of them, or else some; others are idle."""
+    fit: list[tuple[str, ...]] = [
+        names
+        for names in NAMES
+        if (has_mixer or not (names[0] or names[1])) and (has_mlp or not (names[2] or names[3]))
+    ]
+    exact = [names for names in fit if found == set(names) - {""}]
+    return exact or [names for names in fit if found > set(names) - {""}]
+
+
+def _forms(shape: LayerShape, has_mlp: bool) -> Iterator[Forms]:
+    """Yield how many results a layer's mixer and its MLP may have."""
+    has_pair = isinstance(shape.attention, AttentionShape | LatentShape | ParallelShape)
+    of_mixer: tuple[int, ...] = (2, -1) if has_pair else (0,)
+    of_mixer = FORMS if isinstance(shape.attention, Unfused) else of_mixer
+    of_mlp: tuple[int, ...] = (2,) if isinstance(shape.mlp, SparseShape) and shape.mlp.returns_pair else (0,)
+    of_mlp = FORMS if isinstance(shape.mlp, Unfused) and has_mlp else of_mlp
+    return product(of_mixer, of_mlp)
+
+
+def _orders(shape: LayerShape) -> tuple[str, ...]:
+    """Return in which orders a layer may combine its blocks; one block alone leaves no choice."""
+    return (IN_TURN,) if shape.attention is None or shape.mlp is None else ORDERS
 
 
 def _may_be_behind(shape: LayerShape, names: tuple[str, ...]) -> bool:
@@ -290,6 +349,20 @@ def _may_be_behind(shape: LayerShape, names: tuple[str, ...]) -> bool:
     before, after, before_mlp, after_mlp = names
     alone = shape.per_layer is None and shape.output_scale == 1.0
     return alone and bool(before and before_mlp) and not (after or after_mlp)
+
+
+def _with_last_norm(shape: LayerShape) -> LayerShape:
+    """Return a shape whose norm behind the MLP may be the MLP's own.
+
+    Raises:
+        NotFusableError: the layer has one beside that.
+    """
+    own = shape.mlp.norm if isinstance(shape.mlp, SparseShape) else None
+    if own is not None and shape.post_mlp_norm is not None:
+        raise NotFusableError(
+            "{name} has its norms ({names}) in unsupported places.", name=shape.name, names="post_mlp_layernorm"
+        )
+    return shape if own is None else replace(shape, post_mlp_norm=own)
 
 
 def _with_norms(shape: LayerShape, norms: Sequence[Norm | None], order: str) -> LayerShape:
@@ -309,9 +382,11 @@ def _with_norms(shape: LayerShape, norms: Sequence[Norm | None], order: str) -> 
 
 def _others(module: nn.Module, shape: LayerShape, names: tuple[str, ...]) -> dict[str, nn.Module]:
     """Return the parts with weights of a layer that are not read as anything: what it computes must not need them."""
-    known = {*names, mixer_of(shape.name, module)[0].partition(".")[0], GATE, OUTPUT, THIRD_NORM}
-    role = first_of(module, MLPS)
-    known |= {role} if role else {*(plain_roles(module) or ())}
+    known = {*names, GATE, OUTPUT, THIRD_NORM, *(_mlp_roles(module) or plain_roles(module) or ())}
+    if shape.attention is not None:
+        known.add(mixer_of(shape.name, module)[0].partition(".")[0])
+    if isinstance(shape.attention, ParallelShape):
+        known.add(SCAN)
     function = shape.mlp.function if isinstance(shape.mlp, MlpShape) else None
     return {
         role: part
@@ -320,20 +395,35 @@ def _others(module: nn.Module, shape: LayerShape, names: tuple[str, ...]) -> dic
     }
 
 
-def _read_mlp(name: str, module: nn.Module) -> MlpShape | SparseShape | Unfused:
-    """Return the shape of a layer's MLP, whose parts may be the layer's own (OPT).
+def _read_mlp(name: str, module: nn.Module) -> MlpShape | SparseShape | Unfused | None:
+    """Return the shape of a layer's MLP, whose parts may be the layer's own (OPT); None where attention is alone.
 
     Raises:
         NotFusableError: there is none.
     """
-    role = first_of(module, MLPS)
-    if role is not None:
-        mlp = getattr(module, role)
-        return read_sparse(mlp) or read_mlp(mlp)
+    mixer, _ = blocks_of(module)
+    parts = [getattr(module, role) for role in _mlp_roles(module)]
+    if len(parts) > 1:
+        return _read_beside(*parts)
+    if parts:
+        return read_sparse(parts[0]) or read_mlp(parts[0])
     roles = plain_roles(module)
-    if roles is None:
+    if roles is None and mixer is None:
         raise NotFusableError("{name} ({kind}) has no MLP.", name=name, kind=type(module).__name__)
-    return plain_parts(module, roles)
+    return None if roles is None else plain_parts(module, roles)
+
+
+def _read_beside(block: nn.Module, shared: nn.Module) -> SparseShape | Unfused:
+    """Return the shape of a mixture of experts with an MLP that the layer itself has beside it."""
+    sparse, mlp = read_sparse(block), read_mlp(shared)
+    if isinstance(sparse, SparseShape) and sparse.shared_module is None and sparse.norm is None:
+        return replace(sparse, shared=mlp if isinstance(mlp, MlpShape) else None, shared_module=shared)
+    if isinstance(sparse, Unfused):
+        return Unfused(Beside([block, shared]), sparse.reason)
+    problem = NotFusableError(
+        "{name} ({kind}) combines its experts in an unsupported way.", name=BESIDE[0], kind=type(block).__name__
+    )
+    return Unfused(Beside([block, shared]), problem.message)
 
 
 def _agrees(
@@ -341,12 +431,18 @@ def _agrees(
 ) -> bool:
     """Whether the layer's own code combines its parts in the order of a shape."""
     make = StandIns()
-    attention = make.matrix(WIDTH, WIDTH)
+    matrix = make.matrix(WIDTH, WIDTH)
+    attention: Callable[[torch.Tensor], torch.Tensor] = matrix
     other = None if call is None else make.numbers(1)
-    role, mixer = mixer_of(name, module)
-    adds = isinstance(shape.attention, AttentionShape) and adds_residual(mixer)
-    parts: dict[str, nn.Module] = {role: Mixer(attention.weight, forms[0], other, adds)}
-    mlp = _mlp_stand_in(module, shape, make, parts, forms[1])
+    parts: dict[str, nn.Module] = {}
+    if isinstance(shape.attention, ParallelShape):
+        attention = branches = Branches(shape.attention, make, WIDTH)
+        parts |= {mixer_of(name, module)[0]: branches.attention, SCAN: branches.scan}
+    elif shape.attention is not None:
+        role, mixer = mixer_of(name, module)
+        adds = isinstance(shape.attention, AttentionShape) and adds_residual(mixer)
+        parts[role] = Mixer(matrix.weight, forms[0], other, adds)
+    mlp = None if shape.mlp is None else _mlp_stand_in(module, shape, make, parts, forms[1])
     norms: dict[str, Norm | None] = dict.fromkeys((*PLACES, PLACE_BEHIND))
     places = ("mlp_norm", "", PLACE_BEHIND, "") if shape.norms_stream else PLACES
     for place, role in zip(places, names, strict=True):
@@ -365,31 +461,47 @@ def _agrees(
         result = result_of(name, lambda: twin(x, **nothing))
     else:
         result = result_of(name, lambda: call.run(twin, x))
+    return agrees(result, third.after(_expected(shape, x, attention, mlp, norms)))
+
+
+def _expected(
+    shape: LayerShape,
+    x: torch.Tensor,
+    attention: Callable[[torch.Tensor], torch.Tensor],
+    mlp: Callable[[torch.Tensor], torch.Tensor] | None,
+    norms: dict[str, Norm | None],
+) -> torch.Tensor:
+    """Return what a layer of a shape makes of its input, before a third block."""
 
     def normed(place: str, numbers: torch.Tensor) -> torch.Tensor:
         norm = norms[place]
         return numbers if norm is None else normalise(numbers, norm)
 
-    if shape.norms_stream:
+    if shape.norms_stream and mlp is not None:
         middle = normed("mlp_norm", x + shape.residual_scale * attention(x))
-        return agrees(result, normed(PLACE_BEHIND, middle + shape.residual_scale * mlp(middle)))
-    read = normed("input_norm", x)
-    middle = x + shape.residual_scale * normed("post_attention_norm", attention(read))
-    to_mlp = normed("mlp_norm", x if shape.parallel else middle)
-    if shape.parallel and shape.mlp_norm is None:
-        to_mlp = read
-    expected = middle + shape.residual_scale * normed("post_mlp_norm", mlp(to_mlp))
-    return agrees(result, third.after(expected))
+        return normed(PLACE_BEHIND, middle + shape.residual_scale * mlp(middle))
+    read, result = normed("input_norm", x), x
+    if shape.attention is not None:
+        result = x + shape.residual_scale * normed("post_attention_norm", attention(read))
+    if mlp is not None:
+        to_mlp = normed("mlp_norm", x if shape.parallel else result)
+        if shape.parallel and shape.mlp_norm is None:
+            to_mlp = read
+        result = result + shape.residual_scale * normed("post_mlp_norm", mlp(to_mlp))
+    return result
 
 
 def _mlp_stand_in(
     module: nn.Module, shape: LayerShape, make: StandIns, parts: dict[str, nn.Module], num_results: int
 ) -> Callable[[torch.Tensor], torch.Tensor]:
     """Put a stand-in for the MLP, or for its linear layers, among the parts of a layer; return what it computes."""
-    if role := first_of(module, MLPS):
-        matrix = make.matrix(WIDTH, WIDTH)
-        parts[role] = Mixer(matrix.weight, num_results, adds=adds_residual(getattr(module, role)))
-        return matrix
+    if found := _mlp_roles(module):
+        matrices = [make.matrix(WIDTH, WIDTH) for _ in found]
+        for role, matrix in zip(found, matrices, strict=True):
+            # What stands beside the experts has one result.
+            number = num_results if role == found[0] else 0
+            parts[role] = Mixer(matrix.weight, number, adds=adds_residual(getattr(module, role)))
+        return Beside(matrices)
     roles, own = plain_roles(module), shape.mlp
     if roles is None or not isinstance(own, MlpShape):
         raise NotFusableError("{name} ({kind}) has no MLP.", name=shape.name, kind=type(module).__name__)

@@ -55,6 +55,9 @@ FUNCTIONS = ("act_fn", "activation_fn", "act", "activation", "gelu_impl")
 SUB_NORM = "ffn_sub_norm"
 """A norm of what the output reads (BitNet)."""
 
+FACTORS = ("gate_multiplier", "down_multiplier")
+"""Of the gate before its activation, and of the output (Falcon H1)."""
+
 SILU = "silu"
 
 Function = Callable[[torch.Tensor], torch.Tensor]
@@ -64,7 +67,7 @@ def read_mlp(module: nn.Module) -> MlpShape | Unfused:
     """Return the shape of an MLP, or the module itself when it is anything else."""
     name = "mlp"
     try:
-        words.check_words(name, module, words.MLP)
+        words.check_words(name, module, words.MLP | words.MLP_FACTORS)
         check_no_dropout(name, module)
         for roles, output in GATED:
             if all(hasattr(module, role) for role in (*roles, output)):
@@ -79,6 +82,12 @@ def read_mlp(module: nn.Module) -> MlpShape | Unfused:
             raise
         # The sentence names no layer: it is the same for all, and counted.
         return Unfused(module, error.message)
+
+
+def is_mlp(module: nn.Module) -> bool:
+    """Whether a module has the linear layers of an MLP, or experts."""
+    inputs = [(*roles, output) for roles, output in GATED] + list(PLAIN)
+    return any(all(hasattr(module, role) for role in roles) for roles in [*inputs, ("experts",)])
 
 
 def plain_roles(module: nn.Module) -> tuple[str, str] | None:
@@ -150,17 +159,32 @@ def _read_gated(name: str, module: nn.Module, roles: tuple[str, ...], output: st
     # Some have it in their code alone (LFM2).
     written = SILU in words.words(module)
     activation = SILU if written else activation_name(getattr(module, _function(module)))
-    _try_gated(name, module, (*roles, output), activation, norm)
-    return MlpShape(inputs, down, activation, width, norm=norm)
+    shape = MlpShape(inputs, down, activation, width, norm=norm, scales=_scales(name, module, down, norm))
+    _try_gated(name, module, (*roles, output), shape)
+    return shape
 
 
-def _try_gated(name: str, module: nn.Module, roles: tuple[str, ...], activation: str, norm: Norm | None) -> None:
+def _scales(name: str, module: nn.Module, down: nn.Module, norm: Norm | None) -> tuple[float, float] | None:
+    """Return the factors of gate and up: what multiplies the MLP's output may stand at up as well.
+
+    Raises:
+        NotFusableError: it may not, for a bias or a norm is behind that.
+    """
+    if not set(FACTORS) <= words.words(module):
+        return None
+    gate, of_output = (float(getattr(module, role)) for role in FACTORS)
+    if of_output != 1.0 and (norm or getattr(getattr(down, "base_layer", down), "bias", None) is not None):
+        raise NotFusableError("{name} multiplies the output of a projection with a bias.", name=name)
+    return None if (gate, of_output) == (1.0, 1.0) else (gate, of_output)
+
+
+def _try_gated(name: str, module: nn.Module, roles: tuple[str, ...], shape: MlpShape) -> None:
     """Hold the formula of a gated MLP against the module's own code.
 
     Raises:
         NotFusableError: it gives something else.
     """
-    make = StandIns()
+    make, norm = StandIns(), shape.norm
     half, roles, output = WIDTH + 2, roles[:-1], roles[-1]
     parts = {role: make.matrix(WIDTH, 2 * half // len(roles)) for role in roles}
     down = make.matrix(half, WIDTH)
@@ -168,7 +192,8 @@ def _try_gated(name: str, module: nn.Module, roles: tuple[str, ...], activation:
     twin = replaced(module, {**parts, output: down, **beside}, {})
     x = make.numbers(1, NUM_TOKENS, WIDTH)
     gate, up = torch.cat([parts[role](x) for role in roles], dim=-1).chunk(2, dim=-1)
-    inner = ACTIVATIONS[activation](gate) * up
+    scales = shape.scales or (1.0, 1.0)
+    inner = ACTIVATIONS[shape.activation](gate * scales[0]) * (up * scales[1])
     if norm is not None:
         inner = normalise(inner, replace(norm, weight=beside[SUB_NORM].weight))
     if not agrees(result_of(name, lambda: twin(x)), down(inner)):

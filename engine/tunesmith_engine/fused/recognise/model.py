@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -13,10 +13,11 @@ from torch import nn
 from torch.nn import functional
 from transformers.modeling_outputs import MoeModelOutputWithPast
 
-from tunesmith_engine.fused.recognise import per_layer, words
+from tunesmith_engine.fused.recognise import balance, per_layer, words
 from tunesmith_engine.fused.recognise.biases import BIASES, slopes_of
 from tunesmith_engine.fused.recognise.body import Body, body_of, head_of
 from tunesmith_engine.fused.recognise.parts import check_no_dropout, linear_sizes, normalise, read_norm
+from tunesmith_engine.fused.recognise.rotary import RotaryTables, without_table
 from tunesmith_engine.fused.recognise.stand_ins import (
     NUM_TOKENS,
     WIDTH,
@@ -28,7 +29,16 @@ from tunesmith_engine.fused.recognise.stand_ins import (
 )
 from tunesmith_engine.mixer_shapes import Norm
 from tunesmith_engine.model.saved_modules import plain
-from tunesmith_engine.shapes import AnyModel, NotFusableError, PerLayerInputs, Placeholders, PositionTable
+from tunesmith_engine.shapes import (
+    AnyModel,
+    BalanceShape,
+    LayerShape,
+    NotFusableError,
+    PerLayerInputs,
+    Placeholders,
+    PositionTable,
+    UnfusedLayer,
+)
 
 LOGIT_SPREAD = 10.0
 """Size of the trial's logits: so large that a soft cap of 30 shows."""
@@ -155,8 +165,6 @@ def read_logits(whole: AnyModel) -> tuple[float, float | None]:
         NotFusableError: the logits or the loss are something else.
     """
     used = words.words(whole)
-    if "output_router_logits" in used and whole.config.output_router_logits:
-        raise NotFusableError("The loss includes a term that balances the experts (output_router_logits).")
     if "z_loss_coefficient" in used and whole.config.z_loss_coefficient:
         raise NotFusableError("The loss includes a term that keeps logits small (z_loss_coefficient).")
     config = vars(whole.config) | vars(whole.config.get_text_config())
@@ -198,27 +206,39 @@ class _Counted(nn.Identity):
 
 
 class _Taken(nn.Module):
-    """Stands for a layer: hands on what it is given, and keeps the tensors that came with it, by name.
+    """Stands for a layer, with its attributes: hands on what it is given, and keeps the tensors that came with it.
 
     Attributes:
         is_behind_norm: a norm was called before it.
+        others: all tensors but the first, by name.
+        table: of positions.
+        in_pair: it returns a second result that is dropped (Bamba).
     """
 
     def __init__(self, original: nn.Module, norm: _Counted) -> None:
         super().__init__()
-        self.__dict__["_norm"] = norm
-        self._names = list(inspect.signature(inspect.unwrap(original.forward)).parameters)
-        self._names = [name for name in self._names if name != "self"]
+        # Not as parts of this module.
+        self.__dict__ |= {"original": original, "_norm": norm}
+        names = inspect.signature(inspect.unwrap(original.forward)).parameters
+        self._names = [name for name in names if name != "self"]
         self.is_behind_norm = False
         self.others: dict[str, torch.Tensor] = {}
+        self.table: Any = None
         self.in_pair = False
 
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.__dict__["original"], name)
+
     def forward(self, *given: Any, **named: Any) -> tuple[torch.Tensor, None] | torch.Tensor:
-        """Return the numbers in the wrapping of a layer: alone, or with a second result that is dropped (Bamba)."""
+        """Return the numbers in the wrapping of a layer."""
         named |= dict(zip(self._names, given, strict=False))
         hidden: torch.Tensor = named.pop(self._names[0])
-        self.is_behind_norm = self._norm.calls > 0
+        self.is_behind_norm = self.__dict__["_norm"].calls > 0
         self.others = {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}
+        self.table = named.get("position_embeddings")
         return (hidden, None) if self.in_pair else hidden
 
 
@@ -236,7 +256,7 @@ def _try_embedding(body: Body, scale: float) -> tuple[float, PositionTable | Non
     parts = {
         body.embedding: embedding,
         body.layers: nn.ModuleList(),
-        "rotary_emb": Constant((None, None)),
+        **without_table(decoder),
         **per_layer.stand_ins(body, make),
     }
     norm = _Counted()
@@ -294,7 +314,9 @@ def _as_read(
             raise NotFusableError("{name} uses its last norm several times.", name=body.name)
     if body.positions is None:
         for factor in (scale, float(body.module.config.hidden_size**0.5)):
-            if torch.equal(result, (rows * factor).to(result.dtype)):
+            # A number multiplies in float32, whatever the format is.
+            exact, product = rows * factor, rows.float() * factor
+            if any(torch.equal(result, each.to(result.dtype)) for each in (exact, product)):
                 return factor, None, again
     for table, added in _position_tables(body, parts):
         if torch.equal(result, expected + added) or agrees(result, expected + added):
@@ -370,14 +392,61 @@ def _first_call(body: Body) -> _Taken:
     Raises:
         NotFusableError: it can't run on stand-ins.
     """
-    make, taken = StandIns(), _Taken(body.part(body.layers)[0], norm := _Counted())
+    norm = _Counted()
+    taken = _Taken(body.part(body.layers)[0], norm)
+    try:
+        _hand([taken], body, norm)
+    except NotFusableError:
+        taken.in_pair = True
+        _hand([taken], body, norm)
+    return taken
+
+
+def check_tables(body: Body, tables: RotaryTables, kinds: Sequence[str]) -> None:
+    """Hold the rotary tables of several kinds that a decoder hands its layers against those that were read.
+
+    Args:
+        body: of the decoder.
+        tables: as they are read.
+        kinds: of the layers; "" for none.
+
+    Raises:
+        NotFusableError: a layer is handed another one.
+    """
+    norm = _Counted()
+    layers = [_Taken(layer, norm) for layer in body.part(body.layers)[: len(kinds)]]
+    ids = _hand(layers, body, norm)
+    for layer, kind in zip(layers, kinds, strict=True):
+        expected = tables(torch.zeros(1, device=ids.device), ids, kind) if kind else None
+        handed = layer.table if kind else (layer.table,)
+        if handed is None or not all(map(_same, handed, expected or (None,))):
+            raise NotFusableError("The decoder's layers use different rotary embeddings.")
+
+
+def _same(handed: torch.Tensor | None, expected: torch.Tensor | None) -> bool:
+    return handed is expected or (handed is not None and expected is not None and torch.equal(handed, expected))
+
+
+def _hand(layers: Sequence[nn.Module], body: Body, norm: nn.Module) -> torch.Tensor:
+    """Let a decoder call stand-ins for its layers; return which tokens they are for, which are their positions as well.
+
+    Args:
+        layers: the stand-ins.
+        body: of the decoder.
+        norm: stands for the norm of its embedding.
+
+    Raises:
+        NotFusableError: its code doesn't run.
+    """
+    make = StandIns()
     parts: dict[str, nn.Module] = {
         # Slopes that are rounded to 16 bits would be others.
         body.embedding: _small_embedding(plain(body.part(body.embedding)), make).float(),
-        body.layers: nn.ModuleList([taken]),
-        "rotary_emb": Constant((None, None)),
+        body.layers: nn.ModuleList(layers),
         **per_layer.stand_ins(body, make),
     }
+    if len(layers) == 1:
+        parts |= without_table(body.module)
     if body.positions is not None:
         table = plain(body.part(body.positions))
         is_table = isinstance(table, nn.Embedding)
@@ -386,12 +455,8 @@ def _first_call(body: Body) -> _Taken:
     parts |= {body.norm: nn.Identity()} if body.norm else {}
     parts |= {body.embedding_norm: norm} if body.embedding_norm else {}
     twin, ids = replaced(body.module, parts, {}), torch.arange(NUM_TOKENS)[None]
-    try:
-        result_of(body.name, lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)
-    except NotFusableError:
-        taken.in_pair = True
-        result_of(body.name, lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)
-    return taken
+    result_of(body.name, lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)
+    return ids
 
 
 def _try_wrapper(inner: AnyModel, decoder: AnyModel) -> None:
@@ -439,20 +504,45 @@ def _echoed(inner: AnyModel, embedding: nn.Module, ids: dict[str, int]) -> torch
     return result_of("model", lambda: twin(input_ids=tokens, use_cache=False).last_hidden_state)
 
 
+def read_balance(
+    whole: AnyModel, body: Body, layers: Sequence[LayerShape | UnfusedLayer]
+) -> BalanceShape | None:
+    """Return what the model adds to its loss for its experts; see `balance.read_balance`."""
+
+    def losses(logits: tuple[torch.Tensor, ...], mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        hidden = StandIns().numbers(1, mask.shape[1], WIDTH)
+        twin, _ = _around_results(whole, _Results(last_hidden_state=hidden, router_logits=logits))
+        twin.config = copy.deepcopy(whole.config)
+        for owner in (twin, twin.config, twin.config.get_text_config()):
+            owner.vocab_size = WIDTH
+        ids = torch.arange(mask.shape[1])[None]
+        found: list[Any] = []
+        given = {"input_ids": ids, "labels": ids, "attention_mask": mask, "use_cache": False}
+        loss = result_of("lm_head", lambda: found.append(twin(**given)) or found[0].loss)  # type: ignore[func-returns-value]
+        return loss, balance.cross_entropy(found[0].logits, ids)
+
+    return balance.read_balance(whole, body, layers, losses)
+
+
 def _logits(whole: AnyModel, hidden: torch.Tensor, training: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Return what the model's own code makes of hidden states, [1, T, V], and their product with its head."""
+    twin, head = _around_results(whole, _Results(last_hidden_state=hidden))
+    twin.training = training
+    ids = torch.arange(hidden.shape[1])[None]
+    return result_of("lm_head", lambda: twin(input_ids=ids, use_cache=False).logits), head(hidden)
+
+
+def _around_results(whole: AnyModel, results: _Results) -> tuple[nn.Module, nn.Module]:
+    """Return a twin of a model whose decoder gives these results, and the stand-in for its head."""
     head = StandIns().matrix(WIDTH, WIDTH)
-    body: nn.Module = Constant(_Results(last_hidden_state=hidden))
+    body: nn.Module = Constant(results)
     # Other parts of the body give the head's code their numbers.
     body.__dict__["config"] = whole.config
     own = getattr(whole, body_of(whole))
     vars(body).update({name: value for name, value in vars(own).items() if isinstance(value, int | float)})
     if INSIDE in words.words(whole):
         body = replaced(nn.Module(), {INSIDE: body}, {})
-    twin = replaced(whole, {body_of(whole): body, head_of(whole): head}, {})
-    twin.training = training
-    ids = torch.arange(hidden.shape[1])[None]
-    return result_of("lm_head", lambda: twin(input_ids=ids, use_cache=False).logits), head(hidden)
+    return replaced(whole, {body_of(whole): body, head_of(whole): head}, {}), head
 
 
 def _try_head(whole: AnyModel, scale: float, softcap: float | None) -> bool:

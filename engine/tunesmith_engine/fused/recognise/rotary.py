@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 
+from tunesmith_engine.fused.recognise import words
+from tunesmith_engine.fused.recognise.body import first_of
+from tunesmith_engine.fused.recognise.stand_ins import Constant
 from tunesmith_engine.shapes import AnyModel, NotFusableError
+
+ROTARY = ("rotary_emb", "pos_emb")
+"""What transformers calls the module that makes a decoder's tables."""
+
+BASES = "rotary_embs"
+"""Modules of a decoder whose layers have several bases, one for each (Granite with windows)."""
 
 TABLE = "embed_positions"
 """Sines and cosines that attention holds itself, side by side, [positions, rotary width] (CodeGen)."""
@@ -82,6 +92,19 @@ class RotaryTables:
         """Whether there are several tables, one a kind of layers."""
         return isinstance(getattr(self.module, "rope_type", None), dict)
 
+    def kind(self, config: Any, index: int, layer_type: str) -> str | None:
+        """Return the key of the table that a layer takes, "" where there is one only; None where it takes none.
+
+        Args:
+            config: of the decoder.
+            index: of the layer.
+            layer_type: by the config.
+        """
+        if not self.has_kinds:
+            return ""
+        key = str(config.layer_rope_theta[index]) if isinstance(self.module, _ByBase) else layer_type
+        return key if key in self.module.rope_type else None
+
     def layout(self, kind: str, device: torch.device) -> Layout:
         """Return how the numbers of a table lie.
 
@@ -100,6 +123,21 @@ class RotaryTables:
                 return Layout(cos.shape[-1], halves, is_complex)
         # Attention's own code must take it for one: a trial tells.
         return Layout(2 * cos.shape[-1], True, is_once=True)
+
+
+class _ByBase(nn.Module):
+    """Rotary modules of several bases as one with several kinds."""
+
+    def __init__(self, modules: Sequence[AnyModel]) -> None:
+        super().__init__()
+        # They are the decoder's, not parts of this module.
+        self.__dict__["tables"] = {str(module.config.rope_parameters["rope_theta"]): module for module in modules}
+        self.rope_type = {kind: module.rope_type for kind, module in self.__dict__["tables"].items()}
+
+    def forward(self, x: torch.Tensor, positions: torch.Tensor, kind: str) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return cos and sin."""
+        table: tuple[torch.Tensor, torch.Tensor] = self.__dict__["tables"][kind](x, positions)
+        return table
 
 
 class _HeldTable(nn.Module):
@@ -122,12 +160,14 @@ def rotary_tables(decoder: AnyModel, attentions: Sequence[nn.Module]) -> RotaryT
     Raises:
         NotFusableError: the layers hold different ones.
     """
-    if getattr(decoder, "rotary_emb", None) is not None:
-        return RotaryTables(decoder.rotary_emb)
+    if BASES in words.words(decoder):
+        return RotaryTables(_ByBase(getattr(decoder, BASES)))
+    if role := first_of(decoder, ROTARY):
+        return RotaryTables(getattr(decoder, role))
     if found := _module_of(attentions):
         return RotaryTables(found)
     held = [module._buffers.get(TABLE) for module in attentions]
-    if held[0] is None:
+    if not held or held[0] is None:
         return None
     if not all(table is not None and torch.equal(table, held[0]) for table in held):
         raise NotFusableError("The decoder's layers use different rotary embeddings.")
@@ -149,6 +189,15 @@ def _module_of(attentions: Sequence[nn.Module]) -> nn.Module | None:
         if not same or getattr(other, SCALING, 1.0) != getattr(modules[0], SCALING, 1.0):
             raise NotFusableError("The decoder's layers use different rotary embeddings.")
     return modules[0]
+
+
+def without_table(decoder: AnyModel) -> dict[str, nn.Module]:
+    """Return a stand-in, by its name in a decoder, that gives layers no table."""
+    role = first_of(decoder, ROTARY) or ROTARY[0]
+    stand_in = Constant((None, None))
+    # Some decoders ask it for the kinds of layers that take a table.
+    stand_in.__dict__["layer_types"] = getattr(getattr(decoder, role, None), "layer_types", ())
+    return {role: stand_in}
 
 
 def in_pairs(table: torch.Tensor) -> torch.Tensor:

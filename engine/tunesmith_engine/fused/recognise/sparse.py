@@ -6,7 +6,6 @@ The experts' formula is held against their own code on small stand-ins. The rout
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,18 +15,21 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tunesmith_engine.fused.recognise import words
+from tunesmith_engine.fused.recognise import repeated, words
 from tunesmith_engine.fused.recognise.body import first_of
 from tunesmith_engine.fused.recognise.mlp import FUNCTIONS, read_mlp
-from tunesmith_engine.fused.recognise.parts import activation_name, check_no_dropout
-from tunesmith_engine.fused.recognise.stand_ins import NUM_TOKENS, WIDTH, StandIns, agrees, replaced, result_of
+from tunesmith_engine.fused.recognise.parts import activation_name, check_no_dropout, normalise, read_norm
+from tunesmith_engine.fused.recognise.repeated import TriedRows
+from tunesmith_engine.fused.recognise.stand_ins import NUM_TOKENS, WIDTH, StandIns, agrees, copied, replaced, result_of
 from tunesmith_engine.kernels import expert_rows
 from tunesmith_engine.kernels.expert_rows import CLAMPED
-from tunesmith_engine.shapes import Gate, MlpShape, NotFusableError, SparseShape, Unfused
+from tunesmith_engine.shapes import Beside, Gate, MlpShape, NotFusableError, SparseShape, Unfused
 
 ROLE = "experts"
 SHARED = ("shared_expert", "shared_experts", "shared_mlp")
 SHARED_GATE = "shared_expert_gate"
+NORM = "post_mlp_layernorm"
+"""Of the block's output, inside it (A.X K1)."""
 WEIGHTS = ("gate_up_proj", "down_proj")
 
 NUM_EXPERTS = 3
@@ -70,7 +72,8 @@ def _read(name: str, module: nn.Module, wrapped: Any, experts: nn.Module) -> Spa
     if noise := [role for role, value in vars(module).items() if "jitter" in role and value]:
         # In training it changes what the experts read.
         raise NotFusableError("{name} adds noise to its input ({attribute}).", name=name, attribute=noise[0])
-    transposed = bool(getattr(experts, "is_transposed", False))
+    is_repeated = repeated.takes_all(experts)
+    transposed = is_repeated or bool(getattr(experts, "is_transposed", False))
     down: torch.Tensor = experts.down_proj
     width = down.shape[1] if transposed else down.shape[2]
     shared_role = first_of(module, SHARED) or ""
@@ -90,6 +93,9 @@ def _read(name: str, module: nn.Module, wrapped: Any, experts: nn.Module) -> Spa
         shared_module=shared_module,
         shared_role=shared_role,
         shared_gate=getattr(module, SHARED_GATE, None),
+        norm=read_norm(f"{name}.{NORM}", getattr(module, NORM)) if NORM in words.words(module) else None,
+        norm_role=NORM if NORM in words.words(module) else "",
+        scores=repeated.ROUTER if is_repeated else "",
     )
     return _tried(name, shape)
 
@@ -109,6 +115,15 @@ def _read_gate(name: str, experts: nn.Module, transposed: bool) -> Gate:
     parameters = dict(zip(WEIGHTS, weights, strict=True))
     biases = [role for role in (f"{role}_bias" for role in WEIGHTS) if getattr(experts, role, None) is not None]
     parameters |= {role: make.numbers(NUM_EXPERTS, WIDTH if "down" in role else 2 * half) for role in biases}
+    if repeated.takes_all(experts) and not biases:
+        for gate in _gates(experts):
+            if repeated.computes(
+                name, experts, parameters, lambda row, number: _expert(row, number, parameters, gate, True)  # noqa: B023
+            ):
+                return gate
+        raise NotFusableError(
+            "{name} ({kind}) has experts of an unsupported form.", name=name, kind=type(experts).__name__
+        )
     twin = replaced(experts, {}, {role: nn.Parameter(weight) for role, weight in parameters.items()})
     twin.num_experts = NUM_EXPERTS
     x, chosen = make.numbers(NUM_TOKENS, WIDTH), torch.tensor([[0, 2]]).expand(NUM_TOKENS, 2).contiguous()
@@ -166,37 +181,44 @@ def _tried(name: str, shape: SparseShape) -> SparseShape:
         raise NotFusableError("{name} has no weights to try.", name=name)
     hidden = weight.shape[2] if shape.transposed else weight.shape[1]
     x = StandIns().numbers(1, NUM_TOKENS, hidden).to(weight.device, weight.dtype)
-    parts: dict[str, nn.Module] = {shape.role: _Tried()}
+    parts: dict[str, nn.Module] = {shape.role: _Tried() if not shape.scores else TriedRows(shape.num_experts)}
     if shape.shared_role:
         parts[shape.shared_role] = _Shared()
     whole, stop = twin_of(module, parts), Caught()
     block = twin_of(module, {**parts, shape.role: stop})
-    result, chosen = (
-        _seeded(name, x.device, run)
-        for run in (lambda: whole(x.clone()), lambda: caught(block, stop, x.clone()))
-    )
-    output = result[0] if isinstance(result, tuple) else result
     flat = x[0]
-    mixed = _Tried()(flat, *chosen)
+    result = seeded(name, x.device, lambda: whole(x.clone()))
+    if shape.scores:
+        scores = seeded(name, x.device, lambda: repeated.scores_of(module, flat))
+        per_token = repeated.per_token_of(name, scores, shape.num_experts)
+        mixed = repeated.mixed(flat, scores, per_token)
+    else:
+        chosen = seeded(name, x.device, lambda: caught(block, stop, x.clone()))
+        mixed, per_token = _Tried()(flat, *chosen), chosen[0].shape[-1]
+    output = result[0] if isinstance(result, tuple) else result
     shared = torch.zeros_like(flat)
     if shape.shared_role:
         shared = _Shared()(flat)
         if shape.shared_gate is not None:
             gate = shape.shared_gate
-            shared = shared * torch.sigmoid(_seeded(name, x.device, lambda: gate(flat)))
+            shared = shared * torch.sigmoid(seeded(name, x.device, lambda: gate(flat)))
     scales = dict.fromkeys([1.0, *(value for value in vars(module).values() if type(value) is float)])
-    for scale in scales:
-        expected = (mixed * scale + shared).to(x.dtype)
+    # Both may be averaged (Cohere).
+    averages = [(0.5, 0.5)] if shape.shared_gate is None else []
+    for scale, of_shared in [*((scale, 1.0) for scale in scales), *averages]:
+        expected = (mixed * scale + shared * of_shared).to(x.dtype)
+        if shape.norm is not None:
+            expected = normalise(expected, shape.norm)
         found = output.reshape(flat.shape).to(x.dtype)
         if (found - expected).abs().max() <= ROUNDING[x.dtype] * expected.abs().max():
-            per_token = chosen[0].shape[-1]
-            return replace(shape, per_token=per_token, scale=scale, returns_pair=isinstance(result, tuple))
+            pair = isinstance(result, tuple)
+            return replace(shape, per_token=per_token, scale=scale, shared_scale=of_shared, returns_pair=pair)
     raise NotFusableError(
         "{name} ({kind}) combines its experts in an unsupported way.", name=name, kind=type(module).__name__
     )
 
 
-def _seeded(name: str, device: torch.device, run: Callable[[], Any]) -> Any:  # Any: what a module returns
+def seeded(name: str, device: torch.device, run: Callable[[], Any]) -> Any:  # Any: what a module returns
     """Return what code gives with the same random numbers each time.
 
     Raises:
@@ -270,8 +292,13 @@ def _told_apart(called: Any) -> tuple[torch.Tensor, torch.Tensor]:  # Any: a seq
 
 def twin_of(module: nn.Module, parts: dict[str, nn.Module]) -> nn.Module:
     """Return a module with the same code, mode and weights, where they are, but other parts."""
-    twin = copy.copy(module)
-    # Hooks of other libraries put a forward of their own in front of the class's.
-    twin.__dict__.pop("forward", None)
+    twin = copied(module, type(module))
     twin._modules = {**module._modules, **parts}
     return twin
+
+
+def written(shape: SparseShape) -> nn.Module:
+    """Return a module that computes a mixture of experts as it was written, without the norm that is its layer's."""
+    block = twin_of(shape.module, {shape.norm_role: nn.Identity()}) if shape.norm is not None else shape.module
+    parts = shape.parts
+    return block if len(parts) == 1 else Beside([block, *parts[1:]])

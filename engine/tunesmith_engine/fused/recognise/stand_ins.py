@@ -6,14 +6,14 @@ device, number format, quantisation or adapter the model has.
 
 from __future__ import annotations
 
-import copy
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.utils.parametrize import type_before_parametrizations
 
 from tunesmith_engine.mixer_shapes import Piece
 from tunesmith_engine.shapes import NotFusableError
@@ -124,23 +124,41 @@ def accepted(module: nn.Module, usual: dict[str, Any], named: dict[str, Any]) ->
     return found | {name: value for name, value in named.items() if name in parameters}
 
 
+def copied(module: nn.Module, kind: type[nn.Module]) -> Any:  # Any: a module whose attributes are its own
+    """Return a module with the same attributes, and the code of its class."""
+    twin: Any = object.__new__(kind)
+    twin.__dict__.update(module.__dict__)
+    # Hooks of other libraries put a forward of their own in front of the class's.
+    twin.__dict__.pop("forward", None)
+    return twin
+
+
 def replaced(module: nn.Module, parts: dict[str, nn.Module], parameters: dict[str, nn.Parameter]) -> nn.Module:
     """Return a module with the same code and attributes in evaluation mode, but other parts and parameters.
 
     A part of a part is named with a dot.
     """
-    for holder in {role.partition(".")[0] for role in parts if "." in role}:
-        inside = {role.partition(".")[2]: part for role, part in parts.items() if role.startswith(f"{holder}.")}
-        others = {role: part for role, part in parts.items() if not role.startswith(f"{holder}.")}
-        parts = {**others, holder: replaced(getattr(module, holder), inside, {})}
-    twin = copy.copy(module)
-    # Hooks of other libraries put a forward of their own in front of the class's.
-    twin.__dict__.pop("forward", None)
-    twin._modules = {**module._modules, **parts}
+    # Without what unpacks weights in 4 bits.
+    twin = copied(module, type_before_parametrizations(module))
+    twin._modules = {**module._modules, **in_holders(module, parts, lambda part, inside: replaced(part, inside, {}))}
+    twin._modules.pop("parametrizations", None)
     twin._parameters = {**module._parameters, **parameters}
     twin._buffers = {name: value if value is None else _for_trial(value) for name, value in module._buffers.items()}
     twin.training = False
     return twin
+
+
+def in_holders(
+    module: nn.Module,
+    parts: Mapping[str, nn.Module],
+    twin_of: Callable[[nn.Module, dict[str, nn.Module]], nn.Module],
+) -> dict[str, nn.Module]:
+    """Return a module's other parts by their names in it; a part of a part, named with a dot, is in a twin of that."""
+    found = {role: part for role, part in parts.items() if "." not in role}
+    for holder in {role.partition(".")[0] for role in parts if "." in role}:
+        inside = {role.partition(".")[2]: part for role, part in parts.items() if role.startswith(f"{holder}.")}
+        found[holder] = twin_of(getattr(module, holder), inside)
+    return found
 
 
 def _for_trial(buffer: torch.Tensor) -> torch.Tensor:

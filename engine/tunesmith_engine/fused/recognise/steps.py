@@ -56,7 +56,7 @@ def with_steps(name: str, module: nn.Module, shape: AttentionShape) -> Attention
     norm = None
     if OUTPUT_NORM in used:
         norm = read_norm(f"{name}.{OUTPUT_NORM}", getattr(module, OUTPUT_NORM))
-        if shape.output_gate or norm.weight is None or norm.weight.shape != (shape.output_width,):
+        if shape.num_gates or norm.weight is None or norm.weight.shape != (shape.output_width,):
             raise NotFusableError("{name} fits neither one head nor all heads together.", name=f"{name}.{OUTPUT_NORM}")
     return replace(
         shape,

@@ -17,29 +17,46 @@ ATTENTION = frozenset(
     "attn_scale attn_sub_norm attn_temperature_tuning baddbmm batch1 batch2 beta bfloat16 bmm c_attn c_proj cat chunk "
     "clamp clamp_ clip_qkv codebook_idx config contiguous cross_attention_cache dense device dim dropout dropout_add "
     "dropout_p dtype eager eager_attention_forward embed_dim embed_positions expand finfo flatten float float16 "
-    "float32 floor floor_scale force_rope full functional gate_proj gather get get_interface get_llama_4_attn_scale "
-    "get_seq_length getattr hasattr head_dim head_size hidden_dropout hidden_size input_dtype int inv_norm_factor "
-    "is_causal is_cross_attention is_local_attention is_sliding is_updated isinstance k k_layernorm k_norm k_proj "
-    "key_layernorm keys kv_dim layer_id layer_idx layer_past layers len linear llama_4_scaling_beta log1p masked_fill "
-    "math matmul max merge_heads min mp_num multi_query n_heads new_decoder_architecture nn num_attention_heads "
-    "num_heads num_key_value_heads num_kv_heads o_proj original_max_position_embeddings out_proj output_attentions p "
-    "permute position_ids pretraining_tp q_attn q_layernorm q_norm q_proj qk_layernorm qk_norm qkv_proj "
-    "query_key_value query_layer query_layernorm range reorder_and_upcast_attn repeat reshape resid_dropout "
-    "residual_dropout rope_parameters rotary_dim rotary_emb rotary_ndims s_aux scaled_dot_product_attention scaling "
-    "sdpa self_attention_cache shape sigmoid sinks size sliding_window slow_but_exact softcap softmax softmax_scale "
-    "split split_heads split_size sqrt to torch training transpose type_as unsqueeze update use_cache use_qk_norm "
-    "use_rope v_head_dim v_proj v_scale values view weight zeros zeros_like".split()
+    "float32 floor floor_scale force_rope full functional g_proj gate_per_head gate_proj gather get get_interface "
+    "get_llama_4_attn_scale get_seq_length getattr hasattr head_dim head_size hidden_dropout hidden_size input_dtype "
+    "int inv_norm_factor is_causal is_cross_attention is_local_attention is_sliding is_updated isinstance k "
+    "k_layernorm k_norm k_proj key_layernorm keys kv_dim layer_id layer_idx layer_past layers len linear "
+    "llama_4_scaling_beta log1p masked_fill math matmul max merge_heads min mp_num multi_query n_heads "
+    "new_decoder_architecture nn num_attention_heads num_heads num_key_value_heads num_kv_heads o_proj "
+    "original_max_position_embeddings out_proj output_attentions p permute position_ids pretraining_tp q_attn "
+    "q_layernorm q_norm q_proj qk_layernorm qk_norm qkv_proj query_key_value query_layer query_layernorm range "
+    "reorder_and_upcast_attn repeat reshape resid_dropout residual_dropout rope_parameters rotary_dim rotary_emb "
+    "rotary_ndims s_aux scaled_dot_product_attention scaling sdpa self_attention_cache shape sigmoid sinks size "
+    "sliding_window slow_but_exact softcap softmax softmax_scale softplus split split_heads split_size sqrt to torch "
+    "training transpose type_as unsqueeze update use_cache use_qk_norm use_rope v_head_dim v_proj v_scale values view "
+    "weight zeros zeros_like".split()
 )
 
 DELTA = frozenset(
-    "A_log F activation apply_mask_to_padding_states beta bias cat causal_conv1d_fn causal_conv1d_update conv1d "
-    "conv_kernel_size cu_seq_lens_q cu_seqlens dim dt_bias exp fix_query_key_value_ordering float g get_conv_state "
-    "get_recurrent_state head_k_dim head_v_dim in_proj_a in_proj_b in_proj_ba in_proj_qkv in_proj_qkvz in_proj_z "
-    "initial_state is_recording_past key_dim layer_idx norm out_proj output_final_state pop reshape shape sigmoid "
-    "softplus split squeeze state_idx torch torch_chunk_gated_delta_rule torch_recurrent_gated_delta_rule transpose "
-    "update_conv_state update_recurrent_state use_qk_l2norm_in_kernel value_dim weight".split()
+    "A_log F a_proj activation allow_neg_eigval apply_mask_to_padding_states b_proj beta bias cat causal_conv1d_fn "
+    "causal_conv1d_update conv1d conv_kernel_size cu_seq_lens_q cu_seqlens dim dt_bias exp "
+    "fix_query_key_value_ordering float g g_proj get_conv_state get_recurrent_state head_k_dim head_v_dim in_proj_a "
+    "in_proj_b in_proj_ba in_proj_qkv in_proj_qkvz in_proj_z initial_state is_recording_past k_proj key_dim layer_idx "
+    "norm o_norm o_proj out_proj output_final_state pop q_proj reshape shape sigmoid softplus split squeeze state_idx "
+    "torch torch_chunk_gated_delta_rule torch_recurrent_gated_delta_rule transpose update_conv_state "
+    "update_recurrent_state use_qk_l2norm_in_kernel v_proj value_dim view weight".split()
 )
 """Of what has the gated delta rule in attention's place."""
+
+CHANNEL_DELTA = frozenset(
+    "activation apply_mask_to_padding_states b_proj beta bias cat causal_conv1d_fn causal_conv1d_update "
+    "chunk_kimi_delta_attention conv1d conv_kernel_size dim float32 forget_gate g g_a_proj g_b_proj g_proj "
+    "get_conv_state get_recurrent_state head_dim initial_state k_proj layer_idx o_norm o_proj output_final_state "
+    "q_proj qkv_dim recurrent_kimi_delta_attention reshape shape sigmoid split squeeze state_idx to torch transpose "
+    "update_conv_state update_recurrent_state use_qk_l2norm_in_kernel v_proj view weight".split()
+)
+"""Of what has the delta rule with a decay for each channel in attention's place."""
+
+FORGET_GATE = frozenset(
+    "A_log F dt_bias dtype exp f_a_proj f_b_proj f_proj float head_dim log lower_bound num_heads safe_gate "
+    "safe_gate_lower_bound shape sigmoid softplus to torch view where".split()
+)
+"""Of the part that computes its decays."""
 
 SCAN = DELTA | frozenset(
     "D chunk_size conv_dim dt_limit dt_softplus dtype expand float32 functional head_dim headdim in_proj "
@@ -65,16 +82,18 @@ MLP = frozenset(
 )
 
 SPARSE = frozenset(
-    "F dtype e_score_correction_bias empty_like enable_moe_fp32_combine expert_bias experts float gate hidden_dim "
-    "input_jitter_noise input_size jitter_noise moe reshape routed_scaling_factor router shape shared_expert "
-    "shared_expert_gate shared_experts shared_mlp sigmoid size to torch training uniform_ view".split()
+    "F ValueError add_ average dim dtype e_score_correction_bias empty_like enable_moe_fp32_combine expert_bias "
+    "experts float gate hidden_dim input_jitter_noise input_size jitter_noise moe num_shared_experts "
+    "post_mlp_layernorm repeat reshape routed_scaling_factor router shape shared_expert "
+    "shared_expert_combination_strategy shared_expert_gate shared_experts shared_mlp sigmoid size sum to torch "
+    "training transpose uniform_ use_expert_bias view".split()
 )
 """Of a mixture of experts; its router runs as written."""
 
 EXPERTS = frozenset(
-    "_apply_gate act_fn chunk device down_proj down_proj_bias dtype functional gate_up_proj gate_up_proj_bias greater "
-    "index_add_ linear nn no_grad nonzero num_experts one_hot permute sum to torch where zeros_like num_classes dim "
-    "size shape".split()
+    "_apply_gate act_fn bmm chunk device dim down_proj down_proj_bias dtype functional gate_up_proj gate_up_proj_bias "
+    "greater hidden_size index_add_ linear nn no_grad nonzero num_classes num_experts one_hot permute shape size sum "
+    "to torch view where zeros_like".split()
 )
 
 SPARSE_LAYER = frozenset({"block_sparse_moe", "feed_forward"})
@@ -89,11 +108,11 @@ LAYER = frozenset(
     "key_value_states layer_past linear_attention linear_attn ln_1 ln_2 ln_attn ln_cross_attn ln_mlp mamba mlp "
     "new_decoder_architecture nn norm_1 norm_2 norm_attn_norm num_ln_in_parallel_attn operator_norm output_attentions "
     "p parallel_attn past_key_values position_bias position_embeddings position_ids post_attention_dropout "
-    "post_attention_layernorm post_feedforward_layernorm post_mlp_dropout post_mlp_layernorm post_norm1 post_norm2 "
-    "post_self_attn_layernorm pre_feedforward_layernorm pre_ff_layernorm pre_mlp_layernorm reshape resid_attn_dropout "
-    "resid_dropout resid_mlp_dropout resid_pdrop residual residual_multiplier residual_scale self_attention self_attn "
-    "self_attn_layer_norm shape shared_mlp size to training tuple use_cache use_flexible_linear use_parallel_residual "
-    "view".split()
+    "post_attention_layernorm post_feedforward_layernorm post_ffn_norm post_mlp_dropout post_mlp_layernorm post_norm1 "
+    "post_norm2 post_operator_norm post_self_attn_layernorm pre_feedforward_layernorm pre_ff_layernorm "
+    "pre_mlp_layernorm reshape resid_attn_dropout resid_dropout resid_mlp_dropout resid_pdrop residual "
+    "residual_multiplier residual_scale self_attention self_attn self_attn_layer_norm shape shared_mlp size to "
+    "training tuple use_cache use_flexible_linear use_parallel_residual view".split()
 )
 
 MODEL = frozenset(
@@ -107,14 +126,15 @@ MODEL = frozenset(
     "expand final_layer_norm final_layernorm finfo float full full_attention functional get_mask_sizes get_seq_length "
     "gradient_checkpointing h has_sliding_layers hidden_size hidden_states inputs_embeds is_encoder_decoder "
     "is_flash_attention_requested is_torchdynamo_compiling isinstance last_hidden_state layer_norm layer_past "
-    "layer_types layerdrop layernorm_embedding layers layers_block_type linear_attention ln_f logger long masked_fill "
-    "math max_seq_len min multi_query mup_enabled ndim next nn norm norm_f num_heads num_hidden_layers ones "
-    "or_mask_function output_attentions output_hidden_states p parameters past_key_values past_key_values_length pop "
-    "position_bias position_embeddings position_ids positions_embed project_in project_out prompt_length rand repeat "
-    "reshape return_dict rotary_emb self_attention_cache self_attn_prompt set shape size sliding_attention "
-    "sliding_window sqrt tensor to tokens_embed torch training tuple unsqueeze use_alibi use_bidirectional_attention "
-    "use_cache use_learned_position_embeddings use_prompt view warn_if_padding_and_no_attention_mask warning_once "
-    "weight where word_embeddings word_embeddings_layernorm wpe wte".split()
+    "layer_rope_theta layer_type layer_types layerdrop layernorm_embedding layers layers_block_type linear_attention "
+    "ln_f logger long masked_fill math max_seq_len min multi_query mup_enabled ndim next nn norm norm_f num_heads "
+    "num_hidden_layers ones or_mask_function output_attentions output_hidden_states p parameters past_key_values "
+    "past_key_values_length pop pos_emb position_bias position_embeddings position_ids positions_embed project_in "
+    "project_out prompt_length rand repeat reshape return_dict rope_parameters rope_theta rotary_emb rotary_embs "
+    "self_attention_cache self_attn_prompt set shape size sliding_attention sliding_window sqrt tensor to tokens_embed "
+    "torch training tuple unsqueeze use_alibi use_bidirectional_attention use_cache use_learned_position_embeddings "
+    "use_prompt view warn_if_padding_and_no_attention_mask warning_once weight where word_embeddings "
+    "word_embeddings_layernorm wpe wte".split()
 )
 
 WRAPPER = MODEL | frozenset(
@@ -131,7 +151,7 @@ SHARING_ATTENTION = frozenset(
 """Of attention with norms of values and keys and values that layers share, beside the others."""
 
 LATENT_ATTENTION = frozenset(
-    "apply_rotary_emb apply_rotary_pos_emb_interleave expand_kv kv_a_layernorm kv_a_proj_with_mqa kv_lora_rank "
+    "apply_rotary_emb apply_rotary_pos_emb_interleave expand_kv g_proj kv_a_layernorm kv_a_proj_with_mqa kv_lora_rank "
     "q_a_layernorm q_a_proj q_b_proj q_lora_rank qk_head_dim qk_nope_head_dim qk_rope_head_dim rope_interleave".split()
 )
 """Of attention that compresses keys and values, beside the others."""
@@ -150,6 +170,19 @@ OWN_INPUTS_MODEL = frozenset(
 )
 """Of its decoder."""
 
+BLOCKS_LAYER = frozenset(
+    "attention_in_multiplier attn_out_multiplier dtype float32 mixer norm residual_in_fp32 ssm_out_multiplier to "
+    "weight".split()
+)
+"""Of a layer of one block, and of one with attention and a scan beside each other, beside the others."""
+
+BLOCKS_MODEL = frozenset("block_type cache_params embeddings get mamba_attention_mask".split())
+"""Of their decoders."""
+
+KEY_FACTOR = frozenset({"key_multiplier"})
+MLP_FACTORS = frozenset({"gate_multiplier", "down_multiplier"})
+"""Of attention and of an MLP with factors, beside the others."""
+
 OF_IMAGES = frozenset(
     "audio_hidden_states cat compute_3d_position_ids expand_as get_audio_features get_per_layer_inputs "
     "get_text_config get_video_features hidden_size_per_layer_input image_grid_thw image_position_ids image_sizes "
@@ -159,6 +192,9 @@ OF_IMAGES = frozenset(
     "vision_feature_select_strategy weight".split()
 )
 """Of a model that puts images, videos and sounds among the texts of its decoder, and of what is around it."""
+
+RESULTS = ("Output", "OutputWithPast")
+"""How the names of what holds results end."""
 
 MOST_NAMED = 6
 """Unknown words that a sentence lists."""
@@ -186,7 +222,7 @@ def check_words(name: str, module: nn.Module, known: frozenset[str]) -> None:
         NotFusableError: it names the module and the words.
     """
     # What holds the results is called after the family.
-    unknown = sorted(word for word in words(module) - known if not word.endswith("OutputWithPast"))
+    unknown = sorted(word for word in words(module) - known if not word.endswith(RESULTS))
     if unknown:
         named = ", ".join([*unknown[:MOST_NAMED], *(["..."] if len(unknown) > MOST_NAMED else [])])
         raise NotFusableError(

@@ -1,0 +1,186 @@
+"""The delta rule with a decay for each channel in plain PyTorch, by channel_delta.py's formulas; float64 stays so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch.nn import functional
+
+from tunesmith_engine.kernels.delta_rule_twin import CHUNK, EPS, cut, solved
+
+HALVES = tuple(CHUNK >> level for level in range(1, CHUNK.bit_length()))
+"""Of the blocks of a chunk, the widest first: each pair of tokens meets in the two halves of one block."""
+
+
+class Gates(NamedTuple):
+    """What decays are made of.
+
+    Attributes:
+        raw: what a projection gives each channel, [T, H, K], with any strides between rows and heads.
+        bias: added to it, [H, K] float32.
+        rate: of each head, above 0, [H] float32.
+        floor: None: the logarithm of the decay is -rate * softplus(raw + bias); else it is
+            floor * sigmoid(rate * (raw + bias)), with a floor below 0.
+    """
+
+    raw: torch.Tensor
+    bias: torch.Tensor
+    rate: torch.Tensor
+    floor: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """Inputs cut into chunks of all heads, [H, N, C, ...]; tokens behind the last are zeros and see nothing.
+
+    Attributes:
+        q, k: normal queries, scaled, and normal keys.
+        roots: reciprocal lengths of queries and keys.
+        decay: logarithm of the decay of each channel since the chunk or the document began.
+        slope: of a token's log decay, by its raw gate.
+        reach: factors of the state before the chunk; rest: of the token in the state behind it.
+        total: factors of the state before the chunk in the one behind it, [H, N, K].
+        seen: whether token i sees token j.
+    """
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    beta: torch.Tensor
+    roots: tuple[torch.Tensor, torch.Tensor]
+    decay: torch.Tensor
+    slope: torch.Tensor
+    reach: torch.Tensor
+    rest: torch.Tensor
+    total: torch.Tensor
+    seen: torch.Tensor
+
+
+def chunks_of(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, gates: Gates, beta: torch.Tensor, bounds: torch.Tensor
+) -> Chunks:
+    """Cut the inputs of `channel_delta.forward` into chunks."""
+    num_tokens, num_heads = beta.shape
+    places = torch.arange(-(-num_tokens // CHUNK) * CHUNK, device=q.device)
+    document = torch.searchsorted(bounds.long(), places, right=True)
+    begins = bounds.long()[document - 1]
+    document, begins, places = (x.unflatten(0, (-1, CHUNK)) for x in (document, begins, places))
+    # A document's first token has no state to let decay.
+    kept = ((places > begins) & (places < num_tokens))[..., None]
+    gate, slope = (cut(x, num_heads) * kept for x in logarithms(gates))
+    seen = (document[:, :, None] == document[:, None, :]) & (places[:, :, None] >= places[:, None, :])
+    decay = seen.double() @ gate.double()
+    crosses = begins < places[:, :1]
+    last = places[:, -1:].clamp(max=num_tokens - 1) - places[:, :1]
+    stays = document == document.gather(1, last)
+    at_last = decay.gather(2, last[..., None].expand(num_heads, -1, -1, decay.shape[-1]))
+    rest = (at_last - decay).masked_fill(~stays[..., None], -torch.inf).exp()
+    total = at_last[:, :, 0].exp() * crosses.gather(1, last)
+    q, k, v, beta = (cut(x, num_heads) for x in (q, k, v, beta))
+    roots = tuple((x.square().sum(-1, keepdim=True) + EPS).rsqrt() for x in (q, k))
+    return Chunks(
+        q=q * roots[0] * q.shape[-1] ** -0.5,
+        k=k * roots[1],
+        v=v,
+        beta=beta[..., None],
+        roots=roots,
+        decay=decay.to(v.dtype),
+        slope=slope,
+        reach=(decay.exp() * crosses[..., None]).to(v.dtype),
+        rest=rest.to(v.dtype),
+        total=total.to(v.dtype),
+        seen=seen,
+    )
+
+
+def logarithms(gates: Gates) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the logarithms of the decays and their slopes by the raw gates, [T, H, K]."""
+    wide = torch.promote_types(gates.raw.dtype, torch.float32)
+    x, rate = gates.raw.to(wide) + gates.bias, gates.rate[:, None].to(wide)
+    if gates.floor is None:
+        return -rate * functional.softplus(x), -rate * x.sigmoid()
+    share = (rate * x).sigmoid()
+    return gates.floor * share, gates.floor * rate * share * (1 - share)
+
+
+def forward(chunks: Chunks) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the outputs [H, N, C, V], the updates, and the states before the chunks and behind the last."""
+    out, update, state, _system, _weights = _passed(chunks)
+    return out, update, state
+
+
+def _passed(chunks: Chunks) -> tuple[torch.Tensor, ...]:
+    """Return outputs, updates, states, the system that they solve and the weights of updates in the outputs."""
+    alike, weights = _scores(chunks)
+    system = chunks.beta * alike
+    u = solved(system, chunks.beta * chunks.v)
+    w = solved(system, chunks.beta * chunks.reach * chunks.k)
+    written = (chunks.rest * chunks.k).mT
+    states = [u.new_zeros(len(u), w.shape[-1], u.shape[-1])]
+    updates = []
+    for chunk in range(u.shape[1]):
+        updates.append(u[:, chunk] - w[:, chunk] @ states[-1])
+        states.append(states[-1] * chunks.total[:, chunk, :, None] + written[:, chunk] @ updates[-1])
+    update, state = torch.stack(updates, 1), torch.stack(states, 1)
+    return (chunks.reach * chunks.q) @ state[:, :-1] + weights @ update, update, state, system, weights
+
+
+def _factors(decay: torch.Tensor, half: int) -> torch.Tensor:
+    """Return the decay of each token from or to the middle of its block, [H, N, C, K]: 1 at most."""
+    places = torch.arange(CHUNK, device=decay.device)
+    middle = places // (2 * half) * (2 * half) + half - 1
+    since = decay - decay[:, :, middle]
+    # Tokens of other documents than the middle's meet nobody there: theirs can be anything that is finite.
+    return torch.where((places // half % 2 == 1)[:, None], since, -since).clamp(max=0).exp()
+
+
+def _meet(half: int, device: torch.device) -> torch.Tensor:
+    """Return whether tokens i and j are in the second and the first half of one block, [C, C]."""
+    row, column = torch.arange(CHUNK, device=device)[:, None], torch.arange(CHUNK, device=device)
+    return (row // (2 * half) == column // (2 * half)) & (row // half > column // half)
+
+
+def _scores(chunks: Chunks) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return k k^T below the diagonal and q k^T, decayed channel by channel, 0 for what isn't seen."""
+    weights = torch.diag_embed((chunks.q * chunks.k).sum(-1))
+    alike = torch.zeros_like(weights)
+    for half in HALVES:
+        factors, meet = _factors(chunks.decay, half), _meet(half, weights.device) & chunks.seen
+        keys = (chunks.k * factors).mT
+        alike += meet * ((chunks.k * factors) @ keys)
+        weights += meet * ((chunks.q * factors) @ keys)
+    return alike, weights
+
+
+def backward(do: torch.Tensor, chunks: Chunks) -> tuple[torch.Tensor, ...]:
+    """Return the gradients of normal queries and keys, of values, raw gates and betas, [H, N, C, ...]."""
+    _out, update, state, system, weights = _passed(chunks)
+    r = solved(system, weights.mT @ do, transposed=True)
+    w = solved(system, chunks.rest * chunks.k, transposed=True)
+    slopes = [torch.zeros_like(state[:, 0])]
+    read, rewritten = (chunks.reach * chunks.q).mT, (chunks.beta * chunks.reach * chunks.k).mT
+    for chunk in reversed(range(r.shape[1])):
+        slope = slopes[-1]
+        r[:, chunk] += w[:, chunk] @ slope
+        slope = slope * chunks.total[:, chunk, :, None] + read[:, chunk] @ do[:, chunk]
+        slopes.append(slope - rewritten[:, chunk] @ r[:, chunk])
+    slope = torch.stack(slopes[-2::-1], 1)
+    d_weights, da = do @ update.mT, -(r @ update.mT)
+    itself = d_weights.diagonal(dim1=-2, dim2=-1)[..., None]
+    dq = chunks.reach * (do @ state[:, :-1].mT)
+    dk = chunks.rest * (update @ slope.mT)
+    dx = -chunks.reach * (r @ state[:, :-1].mT)
+    for half in HALVES:
+        factors, meet = _factors(chunks.decay, half), _meet(half, do.device) & chunks.seen
+        keys, of_weights, of_system = chunks.k * factors, meet * d_weights, meet * da
+        dq += factors * (of_weights @ keys)
+        dx += factors * (of_system @ keys)
+        dk += factors * (of_weights.mT @ (chunks.q * factors) + (chunks.beta * of_system).mT @ keys)
+    dbeta = (r * chunks.v).sum(-1) + (dx * chunks.k).sum(-1)
+    d_decay = dq * chunks.q + (chunks.beta * dx - dk) * chunks.k
+    d_decay[:, :, -1] += (state[:, 1:] * slope).sum(-1)
+    to_raw = (chunks.seen.to(d_decay.dtype).mT @ d_decay) * chunks.slope
+    # What a token reads of itself doesn't decay.
+    return dq + itself * chunks.k, dk + chunks.beta * dx + itself * chunks.q, chunks.beta * r, to_raw, dbeta

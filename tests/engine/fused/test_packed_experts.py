@@ -1,0 +1,82 @@
+"""Experts in 4 bits: packed as they are read, the same numbers on both paths, no pass leaves a trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from bitsandbytes.functional import dequantize_4bit
+from peft import LoraConfig, PeftModel, get_peft_model
+
+from tests.engine.fused import families
+from tests.engine.fused.test_model import compute, fused, reference, row_loss, rows
+from tests.engine.fused.test_sparse import EXPERTS
+from tunesmith_engine.model.load import load_model, num_parameters
+from tunesmith_engine.model.stacked import packed_stack, stacks
+
+SIZES = {"hidden_size": 64, "moe_intermediate_size": 48}
+
+
+def in_four_bits(folder: Path, name: str, *, with_experts: bool = True) -> PeftModel:
+    """Return a family's model with its linear layers and experts in 4 bits and random adapters."""
+    whole = families.make(name, **SIZES)
+    whole.save_pretrained(folder)
+    model = load_model(folder, compute(), four_bit=True)
+    assert num_parameters(model) == num_parameters(whole)
+    torch.manual_seed(1)
+    settings = LoraConfig(
+        r=4,
+        lora_alpha=6,
+        target_modules=["q_proj", "o_proj"],
+        target_parameters=EXPERTS if with_experts else None,
+        task_type="CAUSAL_LM",
+    )
+    adapted = get_peft_model(model, settings)
+    for parameter in adapted.parameters():
+        if parameter.requires_grad:
+            parameter.data = torch.randn_like(parameter.data) * 0.1
+    return adapted
+
+
+@pytest.mark.parametrize("name", ["qwen2-moe", pytest.param("gpt-oss", marks=pytest.mark.long)])
+@pytest.mark.parametrize("with_experts", [True, False], ids=["adapted", "frozen"])
+def test_packed_experts_give_what_their_module_gives(tmp_path: Path, name: str, with_experts: bool) -> None:
+    model = in_four_bits(tmp_path, name, with_experts=with_experts)
+    packed = [packed_stack(module, role) is not None for module in model.modules() for role in stacks(module)]
+    assert packed == [True] * 4
+    expected_loss, expected = reference(model, rows())
+    twin, loss, gradients = fused(model, rows(), "full")
+    assert twin.report[0] == "2 of 2 layers run on Tunesmith's own path."
+    assert torch.isclose(loss.double(), expected_loss, rtol=1e-5)
+    assert any("experts" in parameter for parameter in gradients) == with_experts
+    for parameter, gradient in gradients.items():
+        assert (gradient - expected[parameter]).norm() < 2e-4 * expected[parameter].norm(), parameter
+
+
+def test_a_stack_is_what_bitsandbytes_makes_of_it(tmp_path: Path) -> None:
+    model = in_four_bits(tmp_path, "qwen2-moe")
+    experts = next(module for module in model.modules() if "gate_up_proj" in stacks(module))
+    packed = packed_stack(experts, "gate_up_proj")
+    assert packed.dtype == torch.uint8
+    assert packed.numel() * 2 == packed.quant_state.shape.numel()
+    assert torch.equal(experts.gate_up_proj, dequantize_4bit(packed, packed.quant_state))
+
+
+def test_passes_leave_nothing_behind(tmp_path: Path) -> None:
+    """PEFT puts an adapter behind what unpacks the weights, for the time of a pass."""
+    model = in_four_bits(tmp_path, "qwen2-moe")
+    first, second = (row_loss(model, rows()[0]) for _ in range(2))
+    assert torch.equal(first, second)
+    steps = [module.parametrizations[role] for module in model.modules() for role in stacks(module)]
+    assert [len(step) for step in steps] == [1] * 4
+
+
+def test_an_adapter_has_the_names_that_it_has_on_whole_weights(tmp_path: Path) -> None:
+    model = in_four_bits(tmp_path, "qwen2-moe")
+    whole = get_peft_model(families.make("qwen2-moe", **SIZES), model.peft_config["default"])
+
+    def shapes(adapted: PeftModel) -> dict[str, torch.Size]:
+        return {name: weight.shape for name, weight in adapted.named_parameters() if "lora_" in name}
+
+    assert shapes(model) == shapes(whole)

@@ -1,0 +1,203 @@
+"""The channel-wise delta rule by chunks, against a loop over the tokens in float64 and the chunks of transformers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import pytest
+import torch
+from torch.nn import functional
+from transformers.models.kimi_linear.modeling_kimi_linear import chunk_kimi_delta_attention
+
+from tests.engine.kernels.test_delta_rule import FLOAT32_STEPS, NOTHING
+from tests.engine.numerics import REDUCTION, judge, mutants_fail
+from tunesmith_engine.kernels.channel_delta import backward, forward
+from tunesmith_engine.kernels.channel_delta_twin import Gates
+
+PARTS = ("output", "dq", "dk", "dv", "d_raw", "dbeta")
+
+Values = tuple[torch.Tensor, ...]
+"""The output and the gradients of q, k, v, raw gates and beta; of inputs: these and the gradient of the output."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Lengths of documents, heads, and a kind of inputs."""
+
+    lengths: tuple[int, ...]
+    num_heads: int = 2
+    key_dim: int = 16
+    value_dim: int = 16
+    num_empty: int = 0
+    rate: float = 1.0
+    shift: float = -1.0
+    floor: float | None = None
+    alike: bool = False
+
+    def bounds(self, device: torch.device) -> torch.Tensor:
+        ends = list(itertools.accumulate(self.lengths))
+        return torch.tensor([0, *ends, *ends[-1:] * self.num_empty], dtype=torch.int32, device=device)
+
+    def gates(self, raw: torch.Tensor) -> Gates:
+        """Return raw gates with what the model has of its own."""
+        generator = torch.Generator().manual_seed(1)
+        bias = self.shift + torch.randn(self.num_heads, self.key_dim, generator=generator)
+        rate = self.rate * (0.1 + torch.rand(self.num_heads, generator=generator))
+        return Gates(raw, bias.to(raw.device), rate.to(raw.device), self.floor)
+
+    def inputs(self, device: torch.device, dtype: torch.dtype, seed: int = 0) -> Values:
+        """Return q, k and v as views of one buffer, as a convolution leaves them, and the others."""
+        generator = torch.Generator().manual_seed(seed)
+        num_tokens, widths = sum(self.lengths), [self.num_heads * self.key_dim] * 2
+        widths.append(self.num_heads * self.value_dim)
+        rows = torch.randn(num_tokens, sum(widths) + 8, generator=generator)
+        if self.alike:
+            rows[:] = rows[:1] + 0.01 * rows
+        q, k, v = (x.unflatten(1, (self.num_heads, -1)) for x in rows.to(device, dtype).split([*widths, 8], 1)[:3])
+        raw = torch.randn(num_tokens, self.num_heads, self.key_dim, generator=generator)
+        beta = torch.rand(num_tokens, self.num_heads, generator=generator).mul(1.2).clamp(max=1.0)
+        do = torch.randn(num_tokens, self.num_heads, self.value_dim, generator=generator)
+        return q, k, v, *(x.to(device, dtype) for x in (raw, beta, do))
+
+
+SMALL = {
+    "documents across chunks": Case((20, 70, 1, 25), num_empty=2),
+    "one-token documents and a floor": Case((1, 1, 3), num_heads=1, floor=-5.0),
+}
+MORE = {
+    "one document": Case((37,)),
+    "over chunks": Case((150,)),
+    "document over two chunks": Case((30, 170, 1, 65), floor=-5.0),
+    "bounds at chunks": Case((64, 128)),
+    "documents inside one chunk": Case((10, 20, 7, 27, 5)),
+    "odd dims": Case((70, 20), key_dim=24, value_dim=40),
+    "wide heads": Case((130, 70), key_dim=128, value_dim=128),
+    "strong gates": Case((100, 90), rate=100.0, shift=1.0),
+    "weak gates": Case((200,), rate=0.01),
+    "keys alike": Case((150,), rate=0.01, alike=True),
+    "many documents": Case(tuple(1 + (7 * i) % 31 for i in range(24)), num_empty=3),
+}
+
+
+def run(case: Case, inputs: Values) -> Values:
+    """Return output and gradients of ours, the output inside a wider buffer."""
+    *inputs, do = inputs  # type: ignore[assignment]
+    q, k, v, raw, beta = inputs
+    room = torch.full((len(q), v.shape[1] + 1, v.shape[2]), 7.0, dtype=v.dtype, device=v.device)
+    bounds = case.bounds(q.device)
+    forward(q, k, v, case.gates(raw), beta, bounds, room[:, :-1])
+    outs = tuple(torch.full_like(x, float("nan")) for x in inputs)
+    backward(do, q, k, v, case.gates(raw), beta, bounds, outs)
+    assert (room[:, -1] == 7).all()
+    return room[:, :-1], *outs
+
+
+def _by_autograd(case: Case, way: Callable[..., torch.Tensor], inputs: Values) -> Values:
+    *leaves, do = (x.detach().clone().requires_grad_() for x in inputs)
+    output = torch.cat([way(*parts) for parts in zip(*(leaf.split(case.lengths) for leaf in leaves), strict=True)])
+    return output.detach(), *torch.autograd.grad(output, leaves, do.detach())
+
+
+def exact(case: Case, inputs: Values) -> Values:
+    """Return what a loop over the tokens gives in float64."""
+    return _by_autograd(case, partial(_token_by_token, case), tuple(x.cpu().double() for x in inputs))
+
+
+def _logarithms(case: Case, raw: torch.Tensor) -> torch.Tensor:
+    """Return the logarithms of the decays in float32 or float64, as the models of transformers compute them."""
+    gates = case.gates(raw)
+    x, rate = raw.to(torch.promote_types(raw.dtype, torch.float32)) + gates.bias, gates.rate[:, None]
+    return -rate * functional.softplus(x) if case.floor is None else case.floor * torch.sigmoid(rate * x)
+
+
+def _token_by_token(
+    case: Case, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, raw: torch.Tensor, beta: torch.Tensor
+) -> torch.Tensor:
+    q, k = (x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt() for x in (q, k))
+    state, g = v.new_zeros(v.shape[1], k.shape[2], v.shape[2]), _logarithms(case, raw)
+    outputs = []
+    for token in range(len(q)):
+        state = state * g[token].exp()[:, :, None]
+        error = v[token] - torch.einsum("hkv,hk->hv", state, k[token])
+        state = state + torch.einsum("hk,hv->hkv", k[token], error * beta[token][:, None])
+        outputs.append(torch.einsum("hkv,hk->hv", state, q[token]) * q.shape[2] ** -0.5)
+    return torch.stack(outputs)
+
+
+def usual(case: Case, inputs: Values) -> Values:
+    """Return what transformers gives in the inputs' own number format."""
+    return _by_autograd(case, partial(_transformers, case), inputs)
+
+
+def _transformers(
+    case: Case, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, raw: torch.Tensor, beta: torch.Tensor
+) -> torch.Tensor:
+    inputs = (x[None] for x in (q, k, v, _logarithms(case, raw), beta))
+    return chunk_kimi_delta_attention(*inputs, use_qk_l2norm_in_kernel=True)[0][0]
+
+
+def judge_all(case: Case, ours: Values, inputs: Values) -> None:
+    """Hold output and gradients to the loop's."""
+    dtype = inputs[0].dtype
+    c = FLOAT32_STEPS if dtype == torch.float32 else REDUCTION
+    same, oracle = usual(case, inputs), exact(case, inputs)
+    for part, values, reference, wanted in zip(PARTS, ours, same, oracle, strict=True):
+        if wanted.abs().max() > NOTHING:
+            _judge_part(part, values, reference, wanted, dtype, c)
+        else:
+            assert values.abs().max() <= NOTHING
+
+
+def _judge_part(
+    name: str, ours: torch.Tensor, same: torch.Tensor, wanted: torch.Tensor, dtype: torch.dtype, c: float
+) -> None:
+    judge(name, ours, same, wanted, dtype, c)
+    mutants_fail(lambda mutant: judge(name, mutant, same, wanted, dtype, c), ours)
+
+
+@pytest.mark.parametrize("name", [*SMALL, *(pytest.param(name, marks=pytest.mark.long) for name in MORE)])
+def test_float32(device: torch.device, name: str) -> None:
+    case = {**SMALL, **MORE}[name]
+    inputs = case.inputs(device, torch.float32)
+    judge_all(case, run(case, inputs), inputs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "one-token documents and a floor",
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("documents across chunks", *MORE)),
+    ],
+)
+def test_16_bits(device: torch.device, name: str, dtype: torch.dtype) -> None:
+    case = {**SMALL, **MORE}[name]
+    inputs = case.inputs(device, dtype)
+    judge_all(case, run(case, inputs), inputs)
+
+
+@pytest.mark.long
+def test_documents_alone_give_the_same(device: torch.device) -> None:
+    case = Case((50, 21, 70))
+    inputs = case.inputs(device, torch.float32)
+    oracle = exact(case, inputs)
+    alone = [run(Case((len(parts[0]),)), parts) for parts in zip(*(x.split(case.lengths) for x in inputs), strict=True)]
+    for part, packed, wanted, *pieces in zip(PARTS, run(case, inputs), oracle, *alone, strict=True):
+        judge(part, packed, torch.cat(pieces), wanted, torch.float32, FLOAT32_STEPS)
+
+
+def test_a_document_ignores_the_others(device: torch.device) -> None:
+    """Whatever stands in other documents, nothing in this one changes; and every run gives the same bits."""
+    case = Case((11, 75, 30), num_heads=1)
+    inputs = case.inputs(device, torch.float32)
+    before = run(case, inputs)
+    outside = torch.ones(sum(case.lengths), dtype=torch.bool, device=device)
+    outside[11:86] = False
+    for tensor in inputs:
+        tensor[outside] = 3 * tensor[outside].flip(0)
+    for one, other in zip(before, run(case, inputs), strict=True):
+        assert torch.equal(one[~outside], other[~outside])
+        assert not torch.equal(one, other)
