@@ -192,6 +192,8 @@ def _settings(case: Case, out: Path, micro_batch_size: int) -> Any:  # Any: a tr
         per_device_train_batch_size=micro_batch_size,
         gradient_accumulation_steps=STEP_ROWS // micro_batch_size,
         learning_rate=spec.optimizer.learning_rate,
+        # TRL adds the balance of experts where the model itself doesn't.
+        router_aux_loss_coef=0.0,
         lr_scheduler_type=spec.schedule.scheduler,
         warmup_steps=spec.schedule.warmup_steps,
         weight_decay=spec.optimizer.weight_decay,
