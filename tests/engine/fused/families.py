@@ -399,7 +399,6 @@ MLP_UNFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 MIXERS_AS_WRITTEN: dict[str, tuple[dict[str, Any], str]] = {
     "diffllama": ({"model_type": "diffllama", "attention_dropout": 0.0}, r"self_attn .*lambda_init"),
-    "granite-swa": ({"model_type": "granite_swa", "head_dim": 16}, r"model \(.*layer_rope_theta"),
     "llama-dynamic": (
         {"model_type": "llama", "rope_parameters": {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 4.0}},
         "dynamic",

@@ -27,7 +27,7 @@ from tunesmith_engine.shapes import MlpShape, NotFusableError, Unfused, UnfusedL
 MIXERS, LAYERS = families.MIXERS_AS_WRITTEN, families.LAYERS_AS_WRITTEN
 QUICK = ("diffllama", "gpt-neox-japanese")
 NAMES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in (*MIXERS, *LAYERS)]
-MORE = ("granite-swa", "qwen3-next", "mamba2", "falcon-h1")
+MORE = ("qwen3-next", "mamba2", "falcon-h1")
 PAIR = ("diffllama", "gpt-neox-japanese")
 """A mixer and a layer."""
 
