@@ -64,6 +64,7 @@ def pytest_configure() -> None:
 
 
 LONGEST_FIRST = (
+    "tests/engine/test_stop_sweep_later.py",
     "tests/engine/test_stop_sweep.py",
     "tests/engine/foreign/",
     "tests/engine/test_without_triton.py",

@@ -29,6 +29,21 @@ def test_a_short_file_is_counted_and_a_long_one_estimated(tmp_path: Path) -> Non
     assert datafmt.sniff(path).num_rows_estimate == pytest.approx(200, rel=0.05)
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "q", "completion": "a"},
+        {"messages": [{"role": "user", "content": 'Say "ü😀".\n'}, {}], "none": None, "list": [], "pair": (True, -2.5)},
+        {"number": 123_456_789_012, "zero": 0},
+    ],
+    ids=str,
+)
+def test_the_bytes_of_a_row_are_nearly_those_of_its_json(row: dict[str, object]) -> None:
+    exact = len(json.dumps(row, ensure_ascii=False).encode())
+    assert sniffing.row_bytes(row) == pytest.approx(exact, abs=3)
+    assert sniffing.row_bytes({**row, "more": 10**5000}) > 1500
+
+
 def test_unknown_columns_and_bad_rows_are_no_error_of_the_first_look(tmp_path: Path) -> None:
     seen = datafmt.sniff(write_lines(tmp_path / "a.jsonl", ["bad", '{"x": 1}']))
     assert (seen.format, seen.columns, seen.mapping) == ("auto", ("x",), {})

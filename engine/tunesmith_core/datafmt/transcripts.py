@@ -35,6 +35,13 @@ NAMED = (
 FORM = re.compile(r"(?:^|\n)###\s*(Instruction|Input|Response):?\s*\n")
 """Alpaca's form, with some words above it."""
 
+HINTS = (
+    *("<|im_start|>", "<start_of_turn>", "<|start_header_id|>", "<|system|>", "<|user|>", "<|assistant|>"),
+    *("<|prompter|>", "[INST]", "###", "[|Human|]", "[|AI|]", "Human:", "Assistant:", "User:", "System:"),
+    *("USER:", "ASSISTANT:", "SYSTEM:", "FUNCTION RESPONSE:"),
+)
+"""One of these is in every such text: a long one without is told apart before it is copied."""
+
 ANSWERING = frozenset(("assistant", "model", "ai"))
 """Who answers, in small letters."""
 
@@ -44,6 +51,8 @@ MARKS = re.compile(r"<\|endoftext\|>|<\|begin_of_text\|>|<\|end_of_text\|>|</?s>
 
 def turns(text: str) -> list[Turn] | None:
     """Return who says what in a text that is a chat: it begins with a speaker, and an answer follows a question."""
+    if not any(hint in text for hint in HINTS):
+        return None
     text = MARKS.sub("\n", text).strip()
     styles = (_enclosed, _bracketed, _form, _named)
     found = next((found for style in styles if (found := style(text))), [])

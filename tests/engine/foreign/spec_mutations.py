@@ -118,7 +118,9 @@ def field(values: Any, path: Path, chance: random.Random) -> Made:
     """Change any place to anything."""
     text, what = changed(values, chance)
     path.write_text(text)
-    return what, [], ANY
+    # A path that became another is named at the beginning of a sentence.
+    new = what.partition(" = ")[2].strip('"')
+    return what, [f"{new}:"] if new else [], ANY
 
 
 def number(values: Any, path: Path, chance: random.Random) -> Made:
