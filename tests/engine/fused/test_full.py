@@ -47,16 +47,20 @@ def test_gradients_of_every_weight_are_those_of_float64(name: str) -> None:
     exact_loss, exact = plain_gradients(full_model(name, torch.float64), rows(LENGTHS))
     _, loss, found = fused_gradients(full_model(name), rows(LENGTHS), compute())
     assert torch.isclose(loss, exact_loss, rtol=1e-5)
-    _compare(found, exact)
+    _compare(found, exact, plain_gradients(full_model(name), rows(LENGTHS))[1])
 
 
-def _compare(found: Gradients, exact: Gradients) -> None:
+def _compare(found: Gradients, exact: Gradients, plain: Gradients | None = None) -> None:
+    """Hold gradients to those of float64: to a limit, or to what plain PyTorch errs by in the same number format."""
     assert found.keys() == exact.keys()
-    # A bias of keys that are not rotated moves all scores alike: its gradient is nothing but rounding. Norms behind
-    # sums make gradients of queries and keys small beside what they are sums of.
+    # A bias of keys that are not rotated moves all scores alike: its gradient is nothing but rounding.
     least = 1e-4 * max(gradient.norm() for gradient in exact.values())
     for name, gradient in exact.items():
-        assert (found[name] - gradient).norm() <= 2e-5 * gradient.norm().clamp_min(least), name
+        allowed = 1e-5 * gradient.norm().clamp_min(least)
+        if plain is not None:
+            # Where norms stand behind sums, gradients of queries and keys are small beside what they are sums of.
+            allowed = torch.maximum(allowed, 1.5 * (plain[name] - gradient).norm())
+        assert (found[name] - gradient).norm() <= allowed, name
 
 
 @pytest.mark.parametrize("name", ["llama3", "qwen3", pytest.param("gemma2", marks=pytest.mark.long)])
