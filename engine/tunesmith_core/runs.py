@@ -174,7 +174,7 @@ class RunStatus:
                 self.total_steps = data.get("total_steps") or 0
                 self.num_rows, self.num_skipped_rows = counted_rows(data)
             case "step":
-                self.step, self.loss = data.get("step", self.step), data.get("loss")
+                self.step, self.loss = data.get("step") or self.step, data.get("loss")
                 self.reward = data.get("reward")
                 self.tokens_per_s = data.get("tokens_per_s")
                 if self.state is RunState.PAUSED:
@@ -185,7 +185,7 @@ class RunStatus:
                 self._fold_eval(data.get("loss"))
                 self.preferences, self.eval_reward = of_event(data), data.get("reward")
             case "checkpoint":
-                self.last_checkpoint_step = data.get("step", 0)
+                self.last_checkpoint_step = data.get("step") or 0
             case "stopping" if self.state.live:
                 self.state = RunState.STOPPING
             case "error":

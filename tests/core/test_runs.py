@@ -34,6 +34,13 @@ def fold(*events: tuple[str, dict[str, object]]) -> RunStatus:
     return status
 
 
+def test_a_step_without_a_number_leaves_the_last_one() -> None:
+    """A damaged journal is read to its end."""
+    begun = ("phase", {"name": "training"})
+    told = fold(begun, ("step", {"step": 3, "loss": 1.0}), ("step", {"step": None}), ("checkpoint", {"step": None}))
+    assert (told.step, told.last_checkpoint_step) == (3, 0)
+
+
 @pytest.mark.parametrize(
     ("text", "name"),
     [
