@@ -11,6 +11,9 @@ NUM_EXPERTS, PER_TOKEN, RANKS = 3, 2, 16
 MANY_ROWS = 200
 """Tokens enough for the largest tiles."""
 
+WHOLE_TILES = 512
+"""Columns of a weight: whole tiles of every launch, and several steps of its sums."""
+
 
 def grouped_product(sizes: Sizes, inputs: Inputs) -> Results:
     """Return the experts' products, forwards and backwards, with and without adapters, and the sums of these."""
@@ -22,7 +25,7 @@ def _products(sizes: Sizes, inputs: Inputs, num_tokens: int) -> Results:
     from tunesmith_engine.kernels.grouped_product import multiply, sum_products
 
     order = order_of(_chosen(inputs, num_tokens), NUM_EXPERTS)
-    width, hidden = sizes.expert_width, sizes.hidden
+    width, hidden = _cut(sizes.expert_width), _cut(sizes.hidden)
     shape = (hidden, 2 * width) if sizes.clamped else (2 * width, hidden)
     weight = inputs.random(NUM_EXPERTS, *shape) * hidden**-0.5
     weight = weight.transpose(1, 2) if sizes.clamped else weight
@@ -70,6 +73,11 @@ def expert_rows(sizes: Sizes, inputs: Inputs) -> Results:
         "weighted sum": weighted,
         "sum": plain,
     }
+
+
+def _cut(size: int) -> int:
+    """Return a size that ends in its last tile as the whole one does: three experts of gpt-oss would take 400 MB."""
+    return size if size < 2 * WHOLE_TILES else WHOLE_TILES + size % WHOLE_TILES
 
 
 def _chosen(inputs: Inputs, num_tokens: int) -> torch.Tensor:

@@ -444,6 +444,9 @@ WITH_STATES = OF_BLOCKS.keys() | {
 }
 """Models in some of whose layers a state stands in attention's place: none of them decodes fused, or trains whole."""
 
+BY_RULES = ("kimi-linear", "bailing-hybrid", "olmo-hybrid")
+"""Models with such a state that do train whole."""
+
 VARIANTS = frozenset({"lfm2-biases", "dbrx"})
 """Models that repeat shapes of others, or whose shapes few models have."""
 
@@ -452,7 +455,7 @@ SAME_LABELS = frozenset({"bart", "marian", "mvp", "trocr", "mbart", "pegasus", "
 """Models whose own loss wants labels that are already moved to the token before."""
 
 NORMS_BEHIND = ("bart", "marian", "mvp", "trocr", "openai-gpt", "opt-350m")
-NO_STEP = WITH_STATES | WITH_LATENTS | SPARSE.keys() | {"gemma4", "gemma4-keys-are-values", *NORMS_BEHIND}
+NO_STEP = WITH_STATES | WITH_LATENTS | SPARSE.keys() | {"gemma4", "gemma4-keys-are-values", *NORMS_BEHIND, *BY_RULES}
 """Models that decode as transformers does."""
 
 NOT_WHOLE = WITH_STATES | {"gemma4"}

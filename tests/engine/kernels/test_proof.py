@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tests.engine.kernels.conftest import INTERPRETED
-from tests.engine.kernels.model_sizes import sizes_of_model
+from tests.engine.kernels.model_sizes import MODELS, sizes_of_model
 from tunesmith_core import environments
 from tunesmith_core.operations.folder import Operation
 from tunesmith_core.operations.host import Host
@@ -215,7 +215,7 @@ def test_a_kernel_may_round_its_largest_value_the_other_way() -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_proof_needs_little_memory_and_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    models = [sizes_of_model(model, "bfloat16") for model in ("llama-3.1-8b", "qwen3.5-4b", "deepseek-v2-lite")]
+    models = [sizes_of_model(model, "bfloat16") for model in MODELS]
     sizes = next((sizes for sizes in models if CASES[name].wanted(sizes)), models[0])
     asked: list[int] = []
     random = Inputs.random
