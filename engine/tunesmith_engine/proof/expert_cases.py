@@ -11,7 +11,7 @@ NUM_EXPERTS, PER_TOKEN, RANKS = 3, 2, 16
 MANY_ROWS = 200
 """Tokens enough for the largest tiles."""
 
-WHOLE_TILES = 512
+WHOLE_TILES = 256
 """Columns of a weight: whole tiles of every launch, and several steps of its sums."""
 
 
