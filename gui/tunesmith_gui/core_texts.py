@@ -1610,7 +1610,6 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "They need compute capability 8.9 (RTX 40, H100 or newer), and this GPU has {capability}."),
     QT_TRANSLATE_NOOP("Core", "They would change this model too much. {quality}"),
     QT_TRANSLATE_NOOP("Core", "This PyTorch has no cuDNN attention."),
-    QT_TRANSLATE_NOOP("Core", "This PyTorch lays the log-sum-exp out in another way."),
     QT_TRANSLATE_NOOP("Core", "This computer"),
     QT_TRANSLATE_NOOP("Core", "This did not help."),
     QT_TRANSLATE_NOOP("Core", "This environment was built from an unknown lock file."),

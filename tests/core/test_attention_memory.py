@@ -52,3 +52,20 @@ def test_gates_of_heads_take_room_and_layers_may_have_more_heads() -> None:
 def test_norms_without_weights_behind_the_rotation_are_known_by_type() -> None:
     (found,) = mixers(replace(CARD, model_type="llama4_text"), False)
     assert found.beside == 4 * Q + 2 * K + K
+
+
+def test_a_gate_for_each_query_takes_its_room() -> None:
+    weights = {**ATTENTION, "q_proj": (2 * Q, 4096)}
+    gated = replace(CARD, linear_shapes={f"layers.0.self_attn.{name}.weight": shape for name, shape in weights.items()})
+    (found,), (plain,) = mixers(gated, False), mixers(CARD, False)
+    assert found.kept == 3 * Q + 2 * K > plain.kept
+    assert (found.block, found.beside, found.beside_columns) == (4 * Q + 3 * K, 3 * Q + 2 * K, 2)
+
+
+def test_a_bias_stands_beside_the_adapters_columns() -> None:
+    spec = RunSpec()
+    spec.adapter.rank = 16
+    biases = {name.removesuffix("weight") + "bias": shape[:1] for name, shape in CARD.linear_shapes.items()}
+    biased = replace(CARD, shapes={**CARD.shapes, **biases})
+    with_bias, without = (activation_bytes(spec, card, 2, 4096, "none") for card in (biased, CARD))
+    assert with_bias > without

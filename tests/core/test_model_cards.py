@@ -112,6 +112,13 @@ def test_numbers_of_every_family_are_found(config: dict[str, Any], expected: tup
     assert card.vocab_size == 32
 
 
+def test_a_config_may_only_say_that_there_is_one_head_of_keys(tmp_path: Path) -> None:
+    config = {"model_type": "falcon", "num_attention_heads": 4, "multi_query": True}
+    assert read_model_card(write_model(tmp_path / "one", config)).num_kv_heads == 1
+    of_groups = {**config, "new_decoder_architecture": True, "num_kv_heads": 2}
+    assert read_model_card(write_model(tmp_path / "two", of_groups)).num_kv_heads == 2
+
+
 def test_experts_and_routers_are_no_linear_layers(tmp_path: Path) -> None:
     shapes = {
         **SHAPES,

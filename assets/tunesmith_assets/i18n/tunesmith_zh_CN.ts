@@ -9127,10 +9127,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>它们不支持 dropout。</translation>
     </message>
     <message>
-        <source>This PyTorch lays the log-sum-exp out in another way.</source>
-        <translation>此版本的 PyTorch 以另一种排列方式保存 log-sum-exp。</translation>
-    </message>
-    <message>
         <source>This model can&apos;t be fully fine-tuned: {problem}</source>
         <translation>无法对这个模型进行全量微调：{problem}</translation>
     </message>

@@ -129,7 +129,7 @@ def _longest(operands: Operands) -> int:
 
 def packed(log_sums: torch.Tensor, bounds: torch.Tensor, num_tokens: int) -> torch.Tensor:
     """Return the tokens' own of [documents, H, longest], as [T, H]."""
-    document, place = _places(bounds, num_tokens)
+    document, place = places(bounds, num_tokens)
     return log_sums[document, :, place]
 
 
@@ -137,12 +137,12 @@ def padded(log_sums: torch.Tensor, bounds: torch.Tensor, longest: int) -> torch.
     """Undo `packed`; places without a token hold infinity, as the kernel leaves them: their weights become zero."""
     room = (longest + LENGTH_STEP - 1) // LENGTH_STEP * LENGTH_STEP
     out = log_sums.new_full((bounds.numel() - 1, log_sums.shape[1], room), float("inf"))
-    document, place = _places(bounds, log_sums.shape[0])
+    document, place = places(bounds, log_sums.shape[0])
     out[document, :, place] = log_sums
     return out
 
 
-def _places(bounds: torch.Tensor, num_tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+def places(bounds: torch.Tensor, num_tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the document of each token and its place there."""
     token = torch.arange(num_tokens, dtype=bounds.dtype, device=bounds.device)
     document = torch.searchsorted(bounds, token, right=True) - 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from tunesmith_core.errors import BugError, TunesmithError
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
 from tunesmith_engine.attention.backend import (
     Backend,
@@ -23,6 +23,7 @@ from tunesmith_engine.attention.backend import (
     placed,
     window_within,
 )
+from tunesmith_engine.attention.efficient import packed, places
 from tunesmith_engine.attention.sinks import add_sinks, gradient_of_sinks
 from tunesmith_engine.mixer_shapes import AttentionShape
 from tunesmith_engine.packed.batch import Documents
@@ -88,9 +89,7 @@ class Flash(Backend):
         )
         o = o[..., : shape.value_dim]
         if shape.sinks is not None:
-            if log_sums.shape != (o.shape[1], o.shape[0]):
-                raise BugError("bug", "This PyTorch lays the log-sum-exp out in another way.")
-            log_sums = add_sinks(o, log_sums, shape.sinks)
+            log_sums = _with_sinks(o, log_sums, shape.sinks, documents)
         (result,) = placed((o,), None if out is None else (out,))
         return result, (log_sums, state, unused)
 
@@ -108,7 +107,10 @@ class Flash(Backend):
         shape, documents = operands.shape, operands.documents
         longest = _longest(documents)
         if to_sinks is not None and shape.sinks is not None:
-            to_sinks.copy_(gradient_of_sinks(do, o, log_sums, shape.sinks))
+            whole = log_sums
+            if _is_padded(log_sums):
+                whole = packed(log_sums, documents.bounds, o.shape[0]).t()
+            to_sinks.copy_(gradient_of_sinks(do, o, whole, shape.sinks))
         dq, dk, dv = torch.ops.aten._flash_attention_backward(
             dense(do) if shape.value_size is None else _wide(do, shape),
             aligned(operands.q),
@@ -134,6 +136,22 @@ def _wide(values: torch.Tensor, shape: AttentionShape) -> torch.Tensor:
     """Return values, or what is as wide, with zeros up to the width of keys."""
     missing = shape.head_dim - shape.value_dim
     return nn.functional.pad(values, (0, missing)) if missing else aligned(values)
+
+
+def _with_sinks(
+    o: torch.Tensor, log_sums: torch.Tensor, sinks: torch.Tensor, documents: Documents
+) -> torch.Tensor:
+    """Give sinks their share of the output where it is; return the log-sum-exp with them, laid out as before."""
+    if not _is_padded(log_sums):
+        return add_sinks(o, log_sums, sinks)
+    document, place = places(documents.bounds, o.shape[0])
+    log_sums[document, :, place] = add_sinks(o, log_sums[document, :, place].t(), sinks).t()
+    return log_sums
+
+
+def _is_padded(log_sums: torch.Tensor) -> bool:
+    """Return whether the log-sum-exp is [documents, H, longest], as in PyTorch 2.6, and not [H, T]."""
+    return log_sums.dim() == 3
 
 
 def _longest(documents: Documents) -> int:

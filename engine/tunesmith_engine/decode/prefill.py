@@ -12,9 +12,10 @@ from tunesmith_engine.data.example import Example
 from tunesmith_engine.decode.cache import KeyValueCache
 from tunesmith_engine.decode.rotary import RotaryTables
 from tunesmith_engine.fused.assembly import Assembly
-from tunesmith_engine.fused.attention_block import AttentionBlock, Rotary
+from tunesmith_engine.fused.attention_block import AttentionBlock
 from tunesmith_engine.fused.layer import FusedLayer, Pass
 from tunesmith_engine.fused.policy import LayerPolicy
+from tunesmith_engine.fused.queries_keys import Rotary
 from tunesmith_engine.fused.tiling import SMALL
 from tunesmith_engine.kernels import rms_norm
 from tunesmith_engine.kernels.embedding import add_positions, embed

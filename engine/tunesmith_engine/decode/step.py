@@ -208,7 +208,7 @@ def _rotate(
     if shape.value_scale != 1.0:
         values.mul_(shape.value_scale)
     if shape.steps_apart:
-        queries_keys.forward(shape, (q, k), queries_keys.Turn(cos, sin, positions), (q, k))
+        queries_keys.forward(shape, (q, k), queries_keys.Rotary(cos, sin, positions), (q, k))
         return
     norms: tuple[Norm | None, Norm | None] = (shape.query_norm, shape.key_norm)
     if apart := shape.norms_apart:

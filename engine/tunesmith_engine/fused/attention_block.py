@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -15,6 +14,7 @@ from tunesmith_engine.fused import head_gates, queries_keys
 from tunesmith_engine.fused.pieces import gather, scatter
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
+from tunesmith_engine.fused.queries_keys import Rotary
 from tunesmith_engine.fused.weight_gradients import WeightGradients
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import glu, rms_norm, rope
@@ -64,19 +64,6 @@ def inputs_backward(
             dots = ordered
         inputs.add_to_magnitudes(dots, gradient)
     inputs.backward(gradient, x, out)
-
-
-@dataclass(frozen=True, slots=True)
-class Rotary:
-    """The rotary table of a batch: cos and sin, [T, rotary_dim] each, or None for layers without rotation.
-
-    Attributes:
-        positions: of the tokens in their documents, [T]; for queries with a temperature.
-    """
-
-    cos: torch.Tensor | None
-    sin: torch.Tensor | None
-    positions: torch.Tensor | None = None
 
 
 class AttentionBlock:
@@ -340,7 +327,7 @@ class AttentionBlock:
         shapes = [(q.shape[0], self._num_out), (q.shape[0], self.qkv_width + self.inputs.num_extra)]
         *_, out_q, out_k = self._workspace.carve("block", *shapes, (q.shape[0], q.shape[1]), (k.shape[0], k.shape[1]))
         if self.shape.steps_apart:
-            queries_keys.forward(self.shape, (q, k), self._turn(rotary), (out_q, out_k))
+            queries_keys.forward(self.shape, (q, k), rotary, (out_q, out_k))
         elif norms := self.shape.norms_apart:
             for raw, norm, out in ((q, norms[0], out_q), (k, norms[1], out_k)):
                 if self.shape.whole_width_norms is None:
@@ -351,9 +338,6 @@ class AttentionBlock:
         else:
             self._rotate(q, k, rotary, out_q, out_k, norms=True)
         return out_q, out_k
-
-    def _turn(self, rotary: Rotary) -> queries_keys.Turn:
-        return queries_keys.Turn(rotary.cos, rotary.sin, rotary.positions)
 
     def _norms(self, norms: bool) -> tuple[Norm | None, Norm | None]:
         return (self.shape.query_norm, self.shape.key_norm) if norms else (None, None)
@@ -386,7 +370,7 @@ class AttentionBlock:
         out_q, out_k = self._raw(out)
         if self.shape.steps_apart:
             add_norm = self._gradients.add_norm if self._gradients else None
-            queries_keys.backward(self.shape, (dq, dk), (q, k), self._turn(rotary), (out_q, out_k), add_norm)
+            queries_keys.backward(self.shape, (dq, dk), (q, k), rotary, (out_q, out_k), add_norm)
             return
         cos, sin = (rotary.cos, rotary.sin) if self.shape.rotary else (None, None)
         apart = self.shape.norms_apart

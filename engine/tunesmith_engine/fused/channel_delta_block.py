@@ -13,9 +13,10 @@ from typing import NamedTuple
 import torch
 
 from tunesmith_engine.attention import shared
-from tunesmith_engine.fused.attention_block import Rotary, inputs_backward, num_parts
+from tunesmith_engine.fused.attention_block import inputs_backward, num_parts
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
+from tunesmith_engine.fused.queries_keys import Rotary
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import channel_delta
 from tunesmith_engine.kernels.channel_delta_twin import Gates

@@ -8,9 +8,10 @@ from __future__ import annotations
 import torch
 
 from tunesmith_engine.attention import shared
-from tunesmith_engine.fused.attention_block import Rotary, inputs_backward
+from tunesmith_engine.fused.attention_block import inputs_backward
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
+from tunesmith_engine.fused.queries_keys import Rotary
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels.gated_convolution import NUM_PARTS, gated_convolve, gated_convolve_backward
 from tunesmith_engine.kernels.short_convolution import first_tokens

@@ -13,10 +13,11 @@ import torch
 from torch.nn import functional
 
 from tunesmith_engine.attention import shared
-from tunesmith_engine.fused.attention_block import Rotary, inputs_backward, num_parts
+from tunesmith_engine.fused.attention_block import inputs_backward, num_parts
 from tunesmith_engine.fused.pieces import gather
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
+from tunesmith_engine.fused.queries_keys import Rotary
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import delta_rule
 from tunesmith_engine.kernels.gated_norm import gated_norm, gated_norm_backward

@@ -13,9 +13,10 @@ from dataclasses import replace
 import torch
 
 from tunesmith_engine.attention import Backend, Operands, choose, shared
-from tunesmith_engine.fused.attention_block import Rotary, inputs_backward, num_parts
+from tunesmith_engine.fused.attention_block import inputs_backward, num_parts
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
+from tunesmith_engine.fused.queries_keys import Rotary
 from tunesmith_engine.fused.weight_gradients import WeightGradients
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import latent_heads, rms_norm

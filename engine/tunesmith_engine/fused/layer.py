@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from tunesmith_engine.fused.activations import ActivationStore, LayerBuffers
-from tunesmith_engine.fused.attention_block import AttentionBlock, Rotary
+from tunesmith_engine.fused.attention_block import AttentionBlock
 from tunesmith_engine.fused.channel_delta_block import ChannelDeltaBlock
 from tunesmith_engine.fused.convolution_block import ConvolutionBlock
 from tunesmith_engine.fused.delta_block import DeltaBlock
@@ -20,6 +20,7 @@ from tunesmith_engine.fused.per_layer_block import PerLayerBlock
 from tunesmith_engine.fused.plain_documents import PlainMixer
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
+from tunesmith_engine.fused.queries_keys import Rotary
 from tunesmith_engine.fused.sparse_block import SparseBlock
 from tunesmith_engine.fused.state_space_block import StateSpaceBlock
 from tunesmith_engine.fused.weight_gradients import WeightGradients

@@ -22,7 +22,6 @@ from tunesmith_engine.device import Compute
 from tunesmith_engine.fused import fp8
 from tunesmith_engine.fused.agreement import check_agreement, small_plan
 from tunesmith_engine.fused.assembly import Assembly
-from tunesmith_engine.fused.attention_block import Rotary
 from tunesmith_engine.fused.copies import PinningError
 from tunesmith_engine.fused.graphs import StepGraphs, fixed_sizes, most_tokens
 from tunesmith_engine.fused.layer import FusedLayer, Pass
@@ -30,6 +29,7 @@ from tunesmith_engine.fused.memory import MemoryPlan, MemoryPlanner, WholeWeight
 from tunesmith_engine.fused.noise import Noise
 from tunesmith_engine.fused.plain_layer import PlainLayer
 from tunesmith_engine.fused.policy import describe
+from tunesmith_engine.fused.queries_keys import Rotary
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.kernels import rms_norm
 from tunesmith_engine.kernels.embedding import add_positions, embed

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import torch
 
-from tunesmith_engine.fused.attention_block import AttentionBlock, Rotary
+from tunesmith_engine.fused.attention_block import AttentionBlock
 from tunesmith_engine.fused.projection import Projection
+from tunesmith_engine.fused.queries_keys import Rotary
 from tunesmith_engine.fused.state_space_block import StateSpaceBlock
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels.column_dots import column_dots

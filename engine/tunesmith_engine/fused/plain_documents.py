@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from tunesmith_engine.attention import shared
-from tunesmith_engine.fused.attention_block import Rotary
 from tunesmith_engine.fused.plain_modules import PlainModules, random_states, set_random_states
+from tunesmith_engine.fused.queries_keys import Rotary
 from tunesmith_engine.fused.recognise.handed import Handing, Run
 from tunesmith_engine.packed.batch import Documents, PackedBatch
 

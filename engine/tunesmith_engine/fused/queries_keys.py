@@ -21,27 +21,31 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """What of a batch the steps need: its rotary table, [T, rotary_dim] each or None, and its positions, [T]."""
+class Rotary:
+    """The rotary table of a batch: cos and sin, [T, rotary_dim] each, or None for layers without rotation.
+
+    Attributes:
+        positions: of the tokens in their documents, [T]; for queries with a temperature.
+    """
 
     cos: torch.Tensor | None
     sin: torch.Tensor | None
-    positions: torch.Tensor | None
+    positions: torch.Tensor | None = None
 
 
-def forward(shape: AttentionShape, raw: Pair, turn: Turn, outs: Pair) -> None:
+def forward(shape: AttentionShape, raw: Pair, rotary: Rotary, outs: Pair) -> None:
     """Write queries and keys as attention takes them from those of the projections; `outs` may be `raw`."""
-    _before_last_norm(shape, raw, turn, outs)
+    _before_last_norm(shape, raw, rotary, outs)
     if shape.norms_last:
         for norm, out in zip(_norms(shape), outs, strict=True):
             heads, _ = _normed(shape, norm, out)
             out.copy_(heads)
     if shape.temperature is not None:
-        _warm(shape, turn, outs[0])
+        _warm(shape, rotary, outs[0])
 
 
 def backward(
-    shape: AttentionShape, gradients: Pair, raw: Pair, turn: Turn, outs: Pair, add_norm: AddNorm | None
+    shape: AttentionShape, gradients: Pair, raw: Pair, rotary: Rotary, outs: Pair, add_norm: AddNorm | None
 ) -> None:
     """Write the gradients of what `forward` was given; `outs` may be `gradients`.
 
@@ -50,14 +54,14 @@ def backward(
     """
     slopes: Pair = (gradients[0].clone(), gradients[1].clone())
     if shape.temperature is not None:
-        _warm(shape, turn, slopes[0])
+        _warm(shape, rotary, slopes[0])
     if shape.norms_last:
         before: Pair = (torch.empty_like(raw[0]), torch.empty_like(raw[1]))
-        _before_last_norm(shape, raw, turn, before)
+        _before_last_norm(shape, raw, rotary, before)
         for norm, part, slope in zip(_norms(shape), before, slopes, strict=True):
             _through_norm(shape, norm, part, slope, add_norm)
     form = shape.head_dim, shape.interleaved
-    cos, sin = _table(shape, turn)
+    cos, sin = _table(shape, rotary)
     rope.rotate_backward(*slopes, *raw, cos, sin, *form, None, None, *slopes)
     norms = (None, None) if shape.norms_last else _norms(shape)
     for norm, part, slope, out in zip(norms, raw, slopes, outs, strict=True):
@@ -69,14 +73,14 @@ def backward(
         out.copy_(slope)
 
 
-def _before_last_norm(shape: AttentionShape, raw: Pair, turn: Turn, outs: Pair) -> None:
+def _before_last_norm(shape: AttentionShape, raw: Pair, rotary: Rotary, outs: Pair) -> None:
     """Write queries and keys as they are behind the rotation."""
     norms = (None, None) if shape.norms_last else _norms(shape)
     for norm, part, out in zip(norms, raw, outs, strict=True):
         out.copy_(part if norm is None else _normed(shape, norm, part)[0])
         if shape.clip is not None:
             out.clamp_(-shape.clip, shape.clip)
-    cos, sin = _table(shape, turn)
+    cos, sin = _table(shape, rotary)
     if cos is not None:
         rope.rotate(*outs, cos, sin, shape.head_dim, shape.interleaved, None, None, *outs)
 
@@ -85,8 +89,8 @@ def _norms(shape: AttentionShape) -> tuple[Norm | None, Norm | None]:
     return shape.query_norm, shape.key_norm
 
 
-def _table(shape: AttentionShape, turn: Turn) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    return (turn.cos, turn.sin) if shape.rotary else (None, None)
+def _table(shape: AttentionShape, rotary: Rotary) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    return (rotary.cos, rotary.sin) if shape.rotary else (None, None)
 
 
 def _rows(shape: AttentionShape, part: torch.Tensor) -> torch.Tensor:
@@ -118,7 +122,7 @@ def _through_norm(
     rms_norm.norm_backward(of_rows, rows, norm, statistics, of_rows)
 
 
-def _warm(shape: AttentionShape, turn: Turn, queries: torch.Tensor) -> None:
+def _warm(shape: AttentionShape, rotary: Rotary, queries: torch.Tensor) -> None:
     """Multiply queries by their temperature, where they are."""
-    if shape.temperature is not None and turn.positions is not None:
-        queries.mul_(shape.temperature.at(turn.positions)[:, None].to(queries.dtype))
+    if shape.temperature is not None and rotary.positions is not None:
+        queries.mul_(shape.temperature.at(rotary.positions)[:, None].to(queries.dtype))

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 import torch
 
 from tunesmith_engine.attention import shared
-from tunesmith_engine.fused.attention_block import Rotary, num_parts
+from tunesmith_engine.fused.attention_block import num_parts
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
+from tunesmith_engine.fused.queries_keys import Rotary
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import glu, state_space
 from tunesmith_engine.kernels.column_dots import column_dots

@@ -27,7 +27,6 @@ tokens of 32 heads of 128 + 128. Nothing is added up by atomics.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -49,9 +48,11 @@ from tunesmith_engine.kernels.channel_delta_forward import (
     states_kernel,
 )
 from tunesmith_engine.kernels.channel_delta_twin import Gates
+from tunesmith_engine.kernels.chunk_places import CHUNK
+from tunesmith_engine.kernels.delta_rule import Launch
 from tunesmith_engine.kernels.delta_rule_backward import head_gradients_kernel
 from tunesmith_engine.kernels.delta_rule_parts import NOBODY
-from tunesmith_engine.kernels.delta_rule_twin import CHUNK, EPS, cut, joined, through_norm
+from tunesmith_engine.kernels.delta_rule_twin import EPS, cut, joined, through_norm
 from tunesmith_engine.kernels.short_convolution import first_tokens
 from tunesmith_engine.kernels.triton_import import triton
 
@@ -60,15 +61,6 @@ LARGEST_HEAD_DIM = 128
 
 AT_ONCE = 8
 """Tokens whose gates are loaded at a time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """Columns that a program has at a time, its warps, and loads in flight."""
-
-    values: int
-    num_warps: int
-    num_stages: int = 1
 
 
 SOLVE = Launch(32, 8)

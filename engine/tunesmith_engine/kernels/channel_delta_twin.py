@@ -8,7 +8,8 @@ from typing import NamedTuple
 import torch
 from torch.nn import functional
 
-from tunesmith_engine.kernels.delta_rule_twin import CHUNK, EPS, cut, solved
+from tunesmith_engine.kernels.chunk_places import CHUNK, places_of
+from tunesmith_engine.kernels.delta_rule_twin import Inputs, cut, normal_rows, solved
 
 HALVES = tuple(CHUNK >> level for level in range(1, CHUNK.bit_length()))
 """Of the blocks of a chunk, the widest first: each pair of tokens meets in the two halves of one block."""
@@ -32,30 +33,16 @@ class Gates(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Chunks:
-    """Inputs cut into chunks of all heads, [H, N, C, ...]; tokens behind the last are zeros and see nothing.
+class Chunks(Inputs):
+    """Inputs with a decay for each channel.
 
     Attributes:
-        q, k: normal queries, scaled, and normal keys.
-        roots: reciprocal lengths of queries and keys.
         decay: logarithm of the decay of each channel since the chunk or the document began.
         slope: of a token's log decay, by its raw gate.
-        reach: factors of the state before the chunk; rest: of the token in the state behind it.
-        total: factors of the state before the chunk in the one behind it, [H, N, K].
-        seen: whether token i sees token j.
     """
 
-    q: torch.Tensor
-    k: torch.Tensor
-    v: torch.Tensor
-    beta: torch.Tensor
-    roots: tuple[torch.Tensor, torch.Tensor]
     decay: torch.Tensor
     slope: torch.Tensor
-    reach: torch.Tensor
-    rest: torch.Tensor
-    total: torch.Tensor
-    seen: torch.Tensor
 
 
 def chunks_of(
@@ -63,35 +50,22 @@ def chunks_of(
 ) -> Chunks:
     """Cut the inputs of `channel_delta.forward` into chunks."""
     num_tokens, num_heads = beta.shape
-    places = torch.arange(-(-num_tokens // CHUNK) * CHUNK, device=q.device)
-    document = torch.searchsorted(bounds.long(), places, right=True)
-    begins = bounds.long()[document - 1]
-    document, begins, places = (x.unflatten(0, (-1, CHUNK)) for x in (document, begins, places))
+    places = places_of(num_tokens, bounds)
     # A document's first token has no state to let decay.
-    kept = ((places > begins) & (places < num_tokens))[..., None]
-    gate, slope = (cut(x, num_heads) * kept for x in logarithms(gates))
-    seen = (document[:, :, None] == document[:, None, :]) & (places[:, :, None] >= places[:, None, :])
-    decay = seen.double() @ gate.double()
-    crosses = begins < places[:, :1]
-    last = places[:, -1:].clamp(max=num_tokens - 1) - places[:, :1]
-    stays = document == document.gather(1, last)
-    at_last = decay.gather(2, last[..., None].expand(num_heads, -1, -1, decay.shape[-1]))
-    rest = (at_last - decay).masked_fill(~stays[..., None], -torch.inf).exp()
-    total = at_last[:, :, 0].exp() * crosses.gather(1, last)
-    q, k, v, beta = (cut(x, num_heads) for x in (q, k, v, beta))
-    roots = tuple((x.square().sum(-1, keepdim=True) + EPS).rsqrt() for x in (q, k))
+    gate, slope = (cut(x, num_heads) * places.kept[..., None] for x in logarithms(gates))
+    decay = places.seen.double() @ gate.double()
+    at_last = decay.gather(2, places.last[..., None].expand(num_heads, -1, -1, decay.shape[-1]))
+    rest = (at_last - decay).masked_fill(~places.stays[..., None], -torch.inf).exp()
+    rows = normal_rows(q, k, v, beta, num_heads)
+    dtype = rows["v"].dtype
     return Chunks(
-        q=q * roots[0] * q.shape[-1] ** -0.5,
-        k=k * roots[1],
-        v=v,
-        beta=beta[..., None],
-        roots=roots,
-        decay=decay.to(v.dtype),
+        **rows,
+        decay=decay.to(dtype),
         slope=slope,
-        reach=(decay.exp() * crosses[..., None]).to(v.dtype),
-        rest=rest.to(v.dtype),
-        total=total.to(v.dtype),
-        seen=seen,
+        reach=(decay.exp() * places.crosses[..., None]).to(dtype),
+        rest=rest.to(dtype),
+        total=(at_last[:, :, 0].exp() * places.crosses.gather(1, places.last)).to(dtype),
+        seen=places.seen,
     )
 
 

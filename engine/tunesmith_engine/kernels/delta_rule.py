@@ -36,6 +36,7 @@ import torch
 
 from tunesmith_engine.kernels import delta_rule_twin as twin
 from tunesmith_engine.kernels import registry
+from tunesmith_engine.kernels.chunk_places import CHUNK
 from tunesmith_engine.kernels.delta_rule_backward import (
     head_gradients_kernel,
     prepare_gradients_kernel,
@@ -51,7 +52,7 @@ from tunesmith_engine.kernels.delta_rule_forward import (
     states_kernel,
 )
 from tunesmith_engine.kernels.delta_rule_parts import NOBODY
-from tunesmith_engine.kernels.delta_rule_twin import CHUNK, EPS
+from tunesmith_engine.kernels.delta_rule_twin import EPS
 from tunesmith_engine.kernels.triton_import import triton
 
 NAME = "delta_rule"

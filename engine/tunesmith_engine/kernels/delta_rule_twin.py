@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from tunesmith_engine.kernels.chunk_places import CHUNK, Passing, decays_of, places_of
+
 EPS = 1e-6
-CHUNK = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Chunks:
+class Inputs(Passing):
     """Inputs cut into chunks of all heads, [H, N, C, ...]; tokens behind the last are zeros and see nothing.
 
     Attributes:
         q, k: normal queries, scaled, and normal keys.
         roots: reciprocal lengths of queries and keys.
-        decays: of each token since each one that it sees.
-        reach: factor of the state before the chunk; rest: of the token in the state behind it.
-        total: factor of the state before the chunk in the one behind it, [H, N].
-        seen: whether token i sees token j.
-        kept: C tokens that have something before them in their document.
     """
 
     q: torch.Tensor
@@ -29,11 +26,18 @@ class Chunks:
     v: torch.Tensor
     beta: torch.Tensor
     roots: tuple[torch.Tensor, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks(Inputs):
+    """Inputs with a decay for each head.
+
+    Attributes:
+        decays: of each token since each one that it sees.
+        kept: C tokens that have something before them in their document.
+    """
+
     decays: torch.Tensor
-    reach: torch.Tensor
-    rest: torch.Tensor
-    total: torch.Tensor
-    seen: torch.Tensor
     kept: torch.Tensor
 
 
@@ -55,34 +59,33 @@ def chunks_of(
 ) -> Chunks:
     """Cut the inputs of `delta_rule.forward` into chunks."""
     num_tokens, num_heads = g.shape
-    places = torch.arange(-(-num_tokens // CHUNK) * CHUNK, device=g.device)
-    document = torch.searchsorted(bounds.long(), places, right=True)
-    begins = bounds.long()[document - 1]
-    document, begins, places = (x.unflatten(0, (-1, CHUNK)) for x in (document, begins, places))
-    kept = (places > begins) & (places < num_tokens)
-    gates = cut(g.double(), num_heads) * kept
-    seen = (document[:, :, None] == document[:, None, :]) & (places[:, :, None] >= places[:, None, :])
-    decay = (seen * gates[:, :, None, :]).sum(-1)
-    decays = (decay[..., None] - decay[..., None, :]).masked_fill(~seen, -torch.inf).exp()
-    crosses = begins < places[:, :1]
-    last = places[:, -1:].clamp(max=num_tokens - 1) - places[:, :1]
-    stays = document == document.gather(1, last)
-    at_last = decay.gather(2, last.expand(num_heads, -1, -1))
+    places = places_of(num_tokens, bounds)
+    rows = normal_rows(q, k, v, beta, num_heads)
+    decays = decays_of(cut(g.double(), num_heads) * places.kept, places, rows["v"].dtype)
+    return Chunks(
+        **rows,
+        decays=decays.pairs,
+        reach=decays.reach,
+        rest=decays.rest,
+        total=decays.total,
+        seen=places.seen,
+        kept=places.kept,
+    )
+
+
+def normal_rows(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, beta: torch.Tensor, num_heads: int
+) -> dict[str, Any]:  # Any: tensors, and a pair of them
+    """Return the fields of `Inputs` that are rows of tokens, from [T, H', ...]."""
     q, k, v, beta = (cut(x, num_heads) for x in (q, k, v, beta))
     roots = tuple((x.square().sum(-1, keepdim=True) + EPS).rsqrt() for x in (q, k))
-    return Chunks(
-        q=q * roots[0] * q.shape[-1] ** -0.5,
-        k=k * roots[1],
-        v=v,
-        beta=beta[..., None],
-        roots=roots,
-        decays=decays.to(v.dtype),
-        reach=(decay.exp() * crosses)[..., None].to(v.dtype),
-        rest=(at_last - decay).masked_fill(~stays, -torch.inf).exp()[..., None].to(v.dtype),
-        total=(at_last[..., 0].exp() * crosses.gather(1, last)[:, 0]).to(v.dtype),
-        seen=seen,
-        kept=kept,
-    )
+    return {
+        "q": q * roots[0] * q.shape[-1] ** -0.5,
+        "k": k * roots[1],
+        "v": v,
+        "beta": beta[..., None],
+        "roots": roots,
+    }
 
 
 def forward(chunks: Chunks) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

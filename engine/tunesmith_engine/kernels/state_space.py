@@ -30,8 +30,9 @@ import torch
 from tunesmith_core.mixer_memory import MOST_IN_PART
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels import state_space_twin as twin
+from tunesmith_engine.kernels.chunk_places import CHUNK
 from tunesmith_engine.kernels.delta_rule_parts import NOBODY
-from tunesmith_engine.kernels.delta_rule_twin import CHUNK, cut, joined
+from tunesmith_engine.kernels.delta_rule_twin import cut, joined
 from tunesmith_engine.kernels.state_space_programs import (
     head_gradients_kernel,
     key_gradients_kernel,

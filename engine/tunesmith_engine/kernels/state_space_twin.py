@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
-from tunesmith_engine.kernels.delta_rule_twin import CHUNK, cut
+from tunesmith_engine.kernels.chunk_places import Passing, decays_of, places_of
+from tunesmith_engine.kernels.delta_rule_twin import cut
 
 
 @dataclass(frozen=True, slots=True)
-class Chunks:
+class Chunks(Passing):
     """Inputs cut into chunks of all heads, [H, N, C, ...]; tokens behind the last are zeros and see nothing.
 
     Attributes:
@@ -19,9 +20,6 @@ class Chunks:
         steps: [H, N, C, 1].
         slope: of each step by its raw number, likewise.
         decays: of each token since each one that it sees.
-        reach: factor of the state before the chunk; rest: of the token in the state behind it.
-        total: factor of the state before the chunk in the one behind it, [H, N].
-        seen: whether token i sees token j.
         kept: C tokens that have something before them in their document.
         stays: those of the last document in the chunk.
     """
@@ -32,10 +30,6 @@ class Chunks:
     steps: torch.Tensor
     slope: torch.Tensor
     decays: torch.Tensor
-    reach: torch.Tensor
-    rest: torch.Tensor
-    total: torch.Tensor
-    seen: torch.Tensor
     kept: torch.Tensor
     stays: torch.Tensor
 
@@ -52,37 +46,27 @@ def chunks_of(
 ) -> Chunks:
     """Cut the inputs of `state_space.forward` into chunks; `rates` are [H] and below zero."""
     num_tokens, num_heads = raw.shape
-    places = torch.arange(-(-num_tokens // CHUNK) * CHUNK, device=x.device)
-    document = torch.searchsorted(bounds.long(), places, right=True)
-    begins = bounds.long()[document - 1]
-    document, begins, places = (each.unflatten(0, (-1, CHUNK)) for each in (document, begins, places))
-    kept = (places > begins) & (places < num_tokens)
+    places = places_of(num_tokens, bounds)
     wide = raw.to(torch.promote_types(raw.dtype, torch.float32)) + bias
     unlimited = functional.softplus(wide)
     steps = unlimited.clamp(*limits)
     slope = wide.sigmoid() * ((unlimited >= limits[0]) & (unlimited <= limits[1]))
-    gates = cut(steps.double() * rates.double(), num_heads) * kept
-    seen = (document[:, :, None] == document[:, None, :]) & (places[:, :, None] >= places[:, None, :])
-    decay = (seen * gates[:, :, None, :]).sum(-1)
-    decays = (decay[..., None] - decay[..., None, :]).masked_fill(~seen, -torch.inf).exp()
-    crosses = begins < places[:, :1]
-    last = places[:, -1:].clamp(max=num_tokens - 1) - places[:, :1]
-    stays = document == document.gather(1, last)
-    at_last = decay.gather(2, last.expand(num_heads, -1, -1))
+    gates = cut(steps.double() * rates.double(), num_heads) * places.kept
     x, b, c, steps, slope = (cut(each, num_heads) for each in (x, b, c, steps, slope))
+    decays = decays_of(gates, places, x.dtype)
     return Chunks(
         x=x,
         b=b,
         c=c,
         steps=steps[..., None],
         slope=slope,
-        decays=decays.to(x.dtype),
-        reach=(decay.exp() * crosses)[..., None].to(x.dtype),
-        rest=(at_last - decay).masked_fill(~stays, -torch.inf).exp()[..., None].to(x.dtype),
-        total=(at_last[..., 0].exp() * crosses.gather(1, last)[:, 0]).to(x.dtype),
-        seen=seen,
-        kept=kept,
-        stays=stays,
+        decays=decays.pairs,
+        reach=decays.reach,
+        rest=decays.rest,
+        total=decays.total,
+        seen=places.seen,
+        kept=places.kept,
+        stays=places.stays,
     )
 
 

@@ -11,7 +11,7 @@ import torch
 from tests.engine.attention_cases import SMALL, Attention, check_independence, judge_all, run
 from tunesmith_core.errors import BugError, RunFailure
 from tunesmith_engine import attention
-from tunesmith_engine.attention import BACKENDS, Backend, Operands, backends_report, choose
+from tunesmith_engine.attention import BACKENDS, Backend, Operands, backends_report, choose, flash
 from tunesmith_engine.attention.efficient import packed, padded
 from tunesmith_engine.attention.sinks import add_sinks, gradient_of_sinks
 from tunesmith_engine.kernels import registry
@@ -104,6 +104,22 @@ def _log_sums(case: Attention, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor
         seen = (age >= 0) & (age < (case.window or len(queries)))
         found.append(scores.masked_fill(~seen, -torch.inf).logsumexp(-1))
     return torch.cat(found, 1)
+
+
+@pytest.mark.parametrize("name", ["many documents", "empty at the end"])
+def test_sinks_take_their_share_in_either_layout_of_flash(name: str) -> None:
+    case = replace(SMALL[name], sinks=True)
+    documents, sinks = case.documents(CPU), case.sink_values(CPU)
+    o = torch.randn(case.num_tokens, case.num_heads, case.head_dim)
+    log_sums = torch.randn(case.num_heads, case.num_tokens)
+    longest = max(case.lengths) + 3
+    room = padded(log_sums.t(), documents.bounds, longest)[..., :longest].contiguous()
+    outs = o.clone(), o.clone()
+    whole = flash._with_sinks(outs[0], log_sums, sinks, documents)
+    of_old = flash._with_sinks(outs[1], room, sinks, documents)
+    torch.testing.assert_close(outs[0], outs[1])
+    torch.testing.assert_close(whole, packed(of_old, documents.bounds, case.num_tokens).t())
+    assert not torch.equal(outs[0], o)
 
 
 @pytest.mark.parametrize("name", ["many documents", "empty at the end", "one document"])
