@@ -64,7 +64,7 @@ def test_a_gate_for_each_query_takes_its_room() -> None:
 
 def test_a_bias_stands_beside_the_adapters_columns() -> None:
     spec = RunSpec()
-    spec.adapter.rank = 16
+    spec.adapter.rank = 64
     biases = {name.removesuffix("weight") + "bias": shape[:1] for name, shape in CARD.linear_shapes.items()}
     biased = replace(CARD, shapes={**CARD.shapes, **biases})
     with_bias, without = (activation_bytes(spec, card, 2, 4096, "none") for card in (biased, CARD))
