@@ -41,7 +41,7 @@ def backward(
     shared = operands.documents.shared
     if shared is None:
         return backend.backward(do, operands, o, saved, to_sinks=to_sinks)
-    to_whole = do.index_select(0, shared.rows).index_fill_(0, shared.again, 0)
+    to_whole = slopes(do, operands.documents)
     dq, dk, dv = backend.backward(
         to_whole, _whole(operands), o.index_select(0, shared.rows), saved, to_sinks=to_sinks
     )
@@ -51,6 +51,13 @@ def backward(
 def whole(tensor: torch.Tensor, documents: Documents) -> torch.Tensor:
     """Return the rows of every document's tokens behind each other, from those of the T computed ones."""
     return tensor if documents.shared is None else tensor.index_select(0, documents.shared.rows)
+
+
+def slopes(gradient: torch.Tensor, documents: Documents) -> torch.Tensor:
+    """Return the gradient of what comes out for every document's tokens: that of a computed token counts once."""
+    if documents.shared is None:
+        return gradient
+    return whole(gradient, documents).index_fill_(0, documents.shared.again, 0)
 
 
 def collect(gradient: torch.Tensor, shared: SharedBeginnings, out: torch.Tensor | None = None) -> torch.Tensor:

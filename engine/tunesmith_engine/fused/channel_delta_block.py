@@ -17,12 +17,12 @@ from tunesmith_engine.fused.attention_block import inputs_backward, num_parts
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
 from tunesmith_engine.fused.queries_keys import Rotary
+from tunesmith_engine.fused.state_block import StateBlock
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import channel_delta
 from tunesmith_engine.kernels.channel_delta_twin import Gates
 from tunesmith_engine.kernels.column_dots import column_dots
 from tunesmith_engine.kernels.gated_norm import SIGMOID_HEADS, gated_norm, gated_norm_backward
-from tunesmith_engine.kernels.short_convolution import convolve, convolve_backward, first_tokens
 from tunesmith_engine.mixer_shapes import ChannelDeltaShape
 from tunesmith_engine.packed.batch import Documents
 
@@ -44,15 +44,14 @@ class Room(NamedTuple):
     to_expanded: tuple[torch.Tensor, torch.Tensor]
 
 
-class ChannelDeltaBlock:
-    """Does what `AttentionBlock` does, on the same buffers.
+class ChannelDeltaBlock(StateBlock):
+    """The buffer of what the inputs give holds, behind that, what the expansions give.
 
     Attributes:
-        inputs, output: the projections around it.
         expansions: from latents to the output's gates and to the decays' raw gates; None where there are no latents.
-        qkv_width: columns of the buffer of what the inputs and, behind them, the expansions give.
-        heads_width: columns V of the buffer of the rule's output.
     """
+
+    shape: ChannelDeltaShape
 
     def __init__(
         self,
@@ -106,31 +105,12 @@ class ChannelDeltaBlock:
             if part:
                 part.forward(self._latents(qkv, place, part), self._gate(qkv, place), with_adapter)
 
-    def attend(
-        self,
-        qkv: torch.Tensor,
-        heads: torch.Tensor,
-        rotary: Rotary,  # noqa: ARG002 (as attention has it)
-        documents: Documents,
-    ) -> tuple[tuple[torch.Tensor, ...], ...]:
-        """Write the rule's output into `heads`, [T, V]; nothing else is needed by the backward pass."""
-        _, mixed = self._convolved(qkv, documents)
+    def _rule(self, mixed: torch.Tensor, qkv: torch.Tensor, documents: Documents, out: torch.Tensor) -> None:
         raw, beta = self._gates(qkv, documents)
-        out = heads if documents.shared is None else heads.new_empty(len(mixed), heads.shape[1])
         for some in self._parts(len(mixed)):
             gates = self._some(raw, some)
             q, k, v = self._heads(mixed, some)
             channel_delta.forward(q, k, v, gates, beta[:, some], documents.bounds, self._values(out)[:, some])
-        if documents.shared is not None:
-            heads.copy_(out.index_select(0, documents.shared.first))
-        return ()
-
-    def put_out(self, qkv: torch.Tensor, heads: torch.Tensor, out: torch.Tensor, with_adapter: bool) -> None:
-        """Write the block's output, [T, hidden], from what `project` and `attend` wrote."""
-        self.output.forward(self._gated(qkv, heads), out, with_adapter)
-
-    def fill_columns(self, heads: torch.Tensor) -> None:
-        """Do nothing: the columns beside the output projection's input are filled in the backward pass."""
 
     # Backward
 
@@ -147,9 +127,7 @@ class ChannelDeltaBlock:
     ) -> None:
         """Write the gradient of the normalised input and add those of the adapters; see `AttentionBlock.backward`."""
         room, gated = self._room(len(qkv)), self._gated(qkv, heads)
-        if isinstance(self.output, Projection):
-            self.output.shrink(gated)
-        self.output.backward(gradient, gated, room.to_heads)
+        self._output_backward(gradient, gated, room.to_heads)
         to_z, to_raw = (self._to_gate(room, place) for place in (0, 1))
         norm, to_heads = self.shape.norm, room.to_heads
         gated_norm_backward(to_heads, heads, self._gate(qkv, 0), norm, to_heads, to_z, SIGMOID_HEADS)
@@ -165,11 +143,10 @@ class ChannelDeltaBlock:
         """Write the gradients of q, k, v, b and the decays' raw gates, from that of the rule's output."""
         channels, mixed = self._convolved(qkv, documents)
         raw, beta = self._gates(qkv, documents)
-        to_heads, to_mixed = room.to_heads, room.to_mixed
+        to_heads, to_mixed = shared.slopes(room.to_heads, documents), room.to_mixed
         places = room.to_inputs[:, : self.shape.num_channels], to_raw, self._strengths(room.to_inputs)
         to_channels, to_decays = places[:2]
         if documents.shared is not None:
-            to_heads = to_heads.index_select(0, documents.shared.rows).index_fill_(0, documents.shared.again, 0)
             to_mixed, to_channels, to_decays = torch.empty_like(mixed), torch.empty_like(mixed), torch.empty_like(raw)
         to_beta = torch.empty_like(beta)
         for some in self._parts(len(mixed)):
@@ -177,8 +154,7 @@ class ChannelDeltaBlock:
             outs = *self._heads(to_mixed, some), self._keys(to_decays)[:, some], to_beta[:, some]
             slope = self._values(to_heads)[:, some]
             channel_delta.backward(slope, q, k, v, gates, beta[:, some], documents.bounds, outs)
-        begins = first_tokens(documents.bounds, len(mixed))
-        convolve_backward(to_mixed, channels, *self._convolution, begins, to_channels)
+        self._convolved_backward(to_mixed, channels, documents, to_channels)
         to_b = torch.ops.aten.sigmoid_backward(to_beta, beta)
         if documents.shared is None:
             places[2].copy_(to_b)
@@ -198,9 +174,8 @@ class ChannelDeltaBlock:
 
     # Parts
 
-    @property
-    def _convolution(self) -> tuple[torch.Tensor, torch.Tensor | None, bool]:
-        return self.shape.convolution, self.shape.convolution_bias, True
+    def _channels(self, qkv: torch.Tensor) -> torch.Tensor:
+        return qkv[:, : self.shape.num_channels]
 
     def _columns(self, place: int) -> slice:
         """Return where the inputs give the output's gates (0) or the raw gates of the decays (1), or their latents."""
@@ -232,13 +207,6 @@ class ChannelDeltaBlock:
         latents[:, : part.num_inputs].copy_(qkv[:, self._columns(place)])
         return latents
 
-    def _convolved(self, qkv: torch.Tensor, documents: Documents) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the channels of whole documents before and after the convolution, [T, C] each."""
-        channels = shared.whole(qkv[:, : self.shape.num_channels], documents)
-        mixed = self._room(len(qkv)).mixed if documents.shared is None else torch.empty_like(channels)
-        convolve(channels, *self._convolution, first_tokens(documents.bounds, len(channels)), mixed)
-        return channels, mixed
-
     def _gates(self, qkv: torch.Tensor, documents: Documents) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the decays' raw gates, [T, K], and the strengths, [T, H], of whole documents."""
         return shared.whole(self._gate(qkv, 1), documents), shared.whole(self._strengths(qkv), documents).sigmoid()
@@ -248,7 +216,6 @@ class ChannelDeltaBlock:
         return Gates(self._keys(raw)[:, some], self._bias[some], self._rate[some], self.shape.decay_floor)
 
     def _gated(self, qkv: torch.Tensor, heads: torch.Tensor) -> torch.Tensor:
-        """Return the input of the output projection, [T, V + R], whose last R columns are still to be written."""
         (gated,) = self._workspace.carve("gated", (len(qkv), self.heads_width + self.output.num_extra))
         gated_norm(heads, self._gate(qkv, 0), self.shape.norm, gated[:, : self.heads_width], SIGMOID_HEADS)
         return gated

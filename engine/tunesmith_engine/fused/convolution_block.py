@@ -104,9 +104,8 @@ class ConvolutionBlock:
     def _convolution_backward(
         self, to_heads: torch.Tensor, qkv: torch.Tensor, out: torch.Tensor, documents: Documents
     ) -> None:
-        rows, to_rows = shared.whole(qkv, documents), out
+        rows, to_rows, to_heads = shared.whole(qkv, documents), out, shared.slopes(to_heads, documents)
         if documents.shared is not None:
-            to_heads = to_heads.index_select(0, documents.shared.rows).index_fill_(0, documents.shared.again, 0)
             to_rows = torch.empty_like(rows)
         begins = first_tokens(documents.bounds, len(rows))
         gated_convolve_backward(to_heads, rows, self.shape.convolution, self.shape.bias, begins, to_rows)

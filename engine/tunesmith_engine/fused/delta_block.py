@@ -18,10 +18,10 @@ from tunesmith_engine.fused.pieces import gather
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
 from tunesmith_engine.fused.queries_keys import Rotary
+from tunesmith_engine.fused.state_block import StateBlock
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import delta_rule
 from tunesmith_engine.kernels.gated_norm import gated_norm, gated_norm_backward
-from tunesmith_engine.kernels.short_convolution import convolve, convolve_backward, first_tokens
 from tunesmith_engine.mixer_shapes import DeltaShape
 from tunesmith_engine.packed.batch import Documents
 
@@ -29,14 +29,10 @@ Gates = tuple[torch.Tensor, torch.Tensor]
 """Logarithms of the decays in float32 and strengths, [T, H] each."""
 
 
-class DeltaBlock:
-    """Does what `AttentionBlock` does, on the same buffers.
+class DeltaBlock(StateBlock):
+    """The buffer of what the inputs give holds q, k, v, z, b and a: C + V + 2 H columns."""
 
-    Attributes:
-        inputs, output: the projections around it.
-        qkv_width: columns of the buffer of q, k, v, z, b and a: C + V + 2 H.
-        heads_width: columns V of the buffer of the rule's output.
-    """
+    shape: DeltaShape
 
     def __init__(
         self,
@@ -77,31 +73,12 @@ class DeltaBlock:
         self.inputs.forward(x, product, with_adapter)
         gather(product, self.shape.pieces, qkv)
 
-    def attend(
-        self,
-        qkv: torch.Tensor,
-        heads: torch.Tensor,
-        rotary: Rotary,  # noqa: ARG002 (as attention has it)
-        documents: Documents,
-    ) -> tuple[tuple[torch.Tensor, ...], ...]:
-        """Write the rule's output into `heads`, [T, V]; nothing else is needed by the backward pass."""
-        _, mixed = self._convolved(qkv, documents)
+    def _rule(self, mixed: torch.Tensor, qkv: torch.Tensor, documents: Documents, out: torch.Tensor) -> None:
         gates = self._gates(shared.whole(qkv[:, self._num_channels + self._num_values :], documents))
-        out = heads if documents.shared is None else heads.new_empty(len(mixed), heads.shape[1])
         for some, groups in self._parts(len(mixed)):
             q, k, v = self._heads(mixed, some, groups)
             g, beta = (gate[:, some] for gate in gates)
             delta_rule.forward(q, k, v, g, beta, documents.bounds, self._values(out)[:, some])
-        if documents.shared is not None:
-            heads.copy_(out.index_select(0, documents.shared.first))
-        return ()
-
-    def put_out(self, qkv: torch.Tensor, heads: torch.Tensor, out: torch.Tensor, with_adapter: bool) -> None:
-        """Write the block's output, [T, hidden], from what `project` and `attend` wrote."""
-        self.output.forward(self._gated(qkv, heads), out, with_adapter)
-
-    def fill_columns(self, heads: torch.Tensor) -> None:
-        """Do nothing: the columns beside the output projection's input are filled in the backward pass."""
 
     # Backward
 
@@ -119,9 +96,7 @@ class DeltaBlock:
         """Write the gradient of the normalised input and add those of the adapters; see `AttentionBlock.backward`."""
         *_, to_heads, to_qkv = self._workspace.carve("block", *self._block(len(qkv)))
         inside, gated = to_qkv[:, : self.qkv_width], self._gated(qkv, heads)
-        if isinstance(self.output, Projection):
-            self.output.shrink(gated)
-        self.output.backward(gradient, gated, to_heads)
+        self._output_backward(gradient, gated, to_heads)
         to_z = inside[:, self._num_channels :][:, : self._num_values]
         gated_norm_backward(to_heads, heads, self._z(qkv), self.shape.norm, to_heads, to_z)
         self._rule_backward(to_heads, qkv, inside, documents)
@@ -137,8 +112,8 @@ class DeltaBlock:
         gates = self._gates(raw)
         to_mixed = self._workspace.carve("block", *self._block(len(qkv)))[1]
         to_channels, to_raw = out[:, : self._num_channels], out[:, first:]
+        to_heads = shared.slopes(to_heads, documents)
         if documents.shared is not None:
-            to_heads = to_heads.index_select(0, documents.shared.rows).index_fill_(0, documents.shared.again, 0)
             to_mixed, to_channels, to_raw = torch.empty_like(mixed), torch.empty_like(mixed), torch.empty_like(raw)
         to_gates = [torch.empty_like(gate) for gate in gates]
         for some, groups in self._parts(len(mixed)):
@@ -146,8 +121,7 @@ class DeltaBlock:
             g, beta = (gate[:, some] for gate in gates)
             outs = *self._heads(to_mixed, some, groups), to_gates[0][:, some], to_gates[1][:, some]
             delta_rule.backward(self._values(to_heads)[:, some], q, k, v, g, beta, documents.bounds, outs)
-        begins = first_tokens(documents.bounds, len(mixed))
-        convolve_backward(to_mixed, channels, *self._convolution, begins, to_channels)
+        self._convolved_backward(to_mixed, channels, documents, to_channels)
         self._gates_backward(raw, gates, to_gates, to_raw)
         if documents.shared is not None:
             shared.collect(to_channels, documents.shared, out[:, : self._num_channels])
@@ -155,19 +129,8 @@ class DeltaBlock:
 
     # Parts
 
-    @property
-    def _convolution(self) -> tuple[torch.Tensor, torch.Tensor | None, bool]:
-        return self.shape.convolution, self.shape.convolution_bias, True
-
-    def _convolved(self, qkv: torch.Tensor, documents: Documents) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the channels of whole documents before and after the convolution, [T, C] each."""
-        channels = shared.whole(qkv[:, : self._num_channels], documents)
-        if documents.shared is None:
-            mixed = self._workspace.carve("block", *self._block(len(qkv)))[0]
-        else:
-            mixed = torch.empty_like(channels)
-        convolve(channels, *self._convolution, first_tokens(documents.bounds, len(channels)), mixed)
-        return channels, mixed
+    def _channels(self, qkv: torch.Tensor) -> torch.Tensor:
+        return qkv[:, : self._num_channels]
 
     def _gates(self, raw: torch.Tensor) -> Gates:
         """Return the gates from b and a, [T, 2 H]."""
@@ -190,7 +153,6 @@ class DeltaBlock:
         return a.to(torch.promote_types(a.dtype, torch.float32)) + self.shape.decay_bias
 
     def _gated(self, qkv: torch.Tensor, heads: torch.Tensor) -> torch.Tensor:
-        """Return the input of the output projection, [T, V + R], whose last R columns are still to be written."""
         (gated,) = self._workspace.carve("gated", (len(qkv), self._num_values + self.output.num_extra))
         gated_norm(heads, self._z(qkv), self.shape.norm, gated[:, : self._num_values])
         return gated

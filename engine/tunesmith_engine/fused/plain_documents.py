@@ -61,8 +61,8 @@ class PlainDocuments(PlainModules):
         """
         x = shared.whole(x, documents)
         to_x = out
+        gradient = shared.slopes(gradient, documents)
         if documents.shared is not None:
-            gradient = gradient.index_select(0, documents.shared.rows).index_fill_(0, documents.shared.again, 0)
             to_x = torch.empty_like(x)
         for number, run in enumerate(self._handing.runs):
             with torch.enable_grad(), self._randomness(number, x.device):

@@ -16,11 +16,11 @@ from tunesmith_engine.fused.attention_block import num_parts
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
 from tunesmith_engine.fused.queries_keys import Rotary
+from tunesmith_engine.fused.state_block import StateBlock
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import glu, state_space
 from tunesmith_engine.kernels.column_dots import column_dots
 from tunesmith_engine.kernels.gated_norm import Form, gated_norm, gated_norm_backward
-from tunesmith_engine.kernels.short_convolution import convolve, convolve_backward, first_tokens
 from tunesmith_engine.mixer_shapes import StateSpaceShape
 from tunesmith_engine.packed.batch import Documents
 
@@ -28,14 +28,10 @@ GATE = "silu"
 """The activation of gates."""
 
 
-class StateSpaceBlock:
-    """Does what `AttentionBlock` does, on the same buffers.
+class StateSpaceBlock(StateBlock):
+    """The buffer of what the inputs give holds gates, x, b, c and raw steps: V + C + H columns."""
 
-    Attributes:
-        inputs, output: the projections around it.
-        qkv_width: columns of the buffer of gates, x, b, c and raw steps: V + C + H.
-        heads_width: columns V of the buffer of the scan's output.
-    """
+    shape: StateSpaceShape
 
     def __init__(
         self,
@@ -72,31 +68,12 @@ class StateSpaceBlock:
         if self.shape.scales is not None:
             qkv.mul_(self.shape.scales)
 
-    def attend(
-        self,
-        qkv: torch.Tensor,
-        heads: torch.Tensor,
-        rotary: Rotary,  # noqa: ARG002 (as attention has it)
-        documents: Documents,
-    ) -> tuple[tuple[torch.Tensor, ...], ...]:
-        """Write the scan's output into `heads`, [T, V]; nothing else is needed by the backward pass."""
-        _, mixed = self._convolved(qkv, documents)
+    def _rule(self, mixed: torch.Tensor, qkv: torch.Tensor, documents: Documents, out: torch.Tensor) -> None:
         raw = shared.whole(self._raw(qkv), documents)
-        out = heads if documents.shared is None else heads.new_empty(len(mixed), heads.shape[1])
         for some, groups in self._parts(len(mixed)):
             operands, steps = self._operands(mixed, some, groups), self._steps(raw, some)
             bounds, skip = documents.bounds, self.shape.skip[some]
             state_space.forward(*operands, steps, skip, bounds, self._heads(out)[:, some])
-        if documents.shared is not None:
-            heads.copy_(out.index_select(0, documents.shared.first))
-        return ()
-
-    def put_out(self, qkv: torch.Tensor, heads: torch.Tensor, out: torch.Tensor, with_adapter: bool) -> None:
-        """Write the block's output, [T, hidden], from what `project` and `attend` wrote."""
-        self.output.forward(self._gated(qkv, heads), out, with_adapter)
-
-    def fill_columns(self, heads: torch.Tensor) -> None:
-        """Do nothing: the columns beside the output projection's input are filled in the backward pass."""
 
     # Backward
 
@@ -114,9 +91,7 @@ class StateSpaceBlock:
         """Write the gradient of the normalised input and add those of the adapters; see `AttentionBlock.backward`."""
         *_, to_heads, to_qkv = self._workspace.carve("block", *self._block(len(qkv)))
         inside, gated = to_qkv[:, : self.qkv_width], self._gated(qkv, heads)
-        if isinstance(self.output, Projection):
-            self.output.shrink(gated)
-        self.output.backward(gradient, gated, to_heads)
+        self._output_backward(gradient, gated, to_heads)
         z, to_z, norm = self._z(qkv), self._z(inside), self.shape.norm
         if norm is None:
             glu.gate_backward(to_heads, z, heads, GATE, to_z, to_heads)
@@ -133,16 +108,15 @@ class StateSpaceBlock:
         raw = shared.whole(self._raw(qkv), documents)
         to_mixed = self._workspace.carve("block", *self._block(len(qkv)))[1]
         to_channels, to_raw = self._channels(out), self._raw(out)
+        to_heads = shared.slopes(to_heads, documents)
         if documents.shared is not None:
-            to_heads = to_heads.index_select(0, documents.shared.rows).index_fill_(0, documents.shared.again, 0)
             to_mixed, to_channels, to_raw = torch.empty_like(mixed), torch.empty_like(mixed), torch.empty_like(raw)
         for some, groups in self._parts(len(mixed)):
             operands, steps = self._operands(mixed, some, groups), self._steps(raw, some)
             outs = *self._operands(to_mixed, some, groups), to_raw[:, some]
             bounds, skip = documents.bounds, self.shape.skip[some]
             state_space.backward(self._heads(to_heads)[:, some], *operands, steps, skip, bounds, outs)
-        begins = first_tokens(documents.bounds, len(mixed))
-        convolve_backward(to_mixed, channels, *self._convolution, begins, to_channels)
+        self._convolved_backward(to_mixed, channels, documents, to_channels)
         if documents.shared is not None:
             shared.collect(to_channels, documents.shared, self._channels(out))
             shared.collect(to_raw, documents.shared, self._raw(out))
@@ -161,22 +135,7 @@ class StateSpaceBlock:
 
     # Parts
 
-    @property
-    def _convolution(self) -> tuple[torch.Tensor, torch.Tensor | None, bool]:
-        return self.shape.convolution, self.shape.convolution_bias, True
-
-    def _convolved(self, qkv: torch.Tensor, documents: Documents) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the channels of whole documents before and after the convolution, [T, C] each."""
-        channels = shared.whole(self._channels(qkv), documents)
-        if documents.shared is None:
-            mixed = self._workspace.carve("block", *self._block(len(qkv)))[0]
-        else:
-            mixed = torch.empty_like(channels)
-        convolve(channels, *self._convolution, first_tokens(documents.bounds, len(channels)), mixed)
-        return channels, mixed
-
     def _gated(self, qkv: torch.Tensor, heads: torch.Tensor) -> torch.Tensor:
-        """Return the input of the output projection, [T, V + R], whose last R columns are still to be written."""
         (gated,) = self._workspace.carve("gated", (len(qkv), self._num_values + self.output.num_extra))
         out, norm = gated[:, : self._num_values], self.shape.norm
         if norm is None:

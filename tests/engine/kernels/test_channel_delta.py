@@ -12,6 +12,7 @@ import torch
 from torch.nn import functional
 from transformers.models.kimi_linear.modeling_kimi_linear import chunk_kimi_delta_attention
 
+from tests.engine.kernels.documents import check_others_are_ignored
 from tests.engine.kernels.test_delta_rule import FLOAT32_STEPS, NOTHING
 from tests.engine.numerics import REDUCTION, judge, mutants_fail
 from tunesmith_engine.kernels.channel_delta import backward, forward
@@ -193,11 +194,4 @@ def test_a_document_ignores_the_others(device: torch.device) -> None:
     """Whatever stands in other documents, nothing in this one changes; and every run gives the same bits."""
     case = Case((11, 75, 30), num_heads=1)
     inputs = case.inputs(device, torch.float32)
-    before = run(case, inputs)
-    outside = torch.ones(sum(case.lengths), dtype=torch.bool, device=device)
-    outside[11:86] = False
-    for tensor in inputs:
-        tensor[outside] = 3 * tensor[outside].flip(0)
-    for one, other in zip(before, run(case, inputs), strict=True):
-        assert torch.equal(one[~outside], other[~outside])
-        assert not torch.equal(one, other)
+    check_others_are_ignored(lambda: run(case, inputs), inputs, slice(11, 86))

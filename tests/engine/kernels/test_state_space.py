@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional
 from transformers.models.mamba2.modeling_mamba2 import mamba2_chunk_scan
 
+from tests.engine.kernels.documents import check_others_are_ignored
 from tests.engine.numerics import REDUCTION, judge, mutants_fail
 from tunesmith_engine.kernels.state_space import Steps, backward, forward, heads_in_part, workspace_bytes
 
@@ -177,14 +178,7 @@ def test_a_document_ignores_the_others(device: torch.device) -> None:
     """Whatever stands in other documents, nothing in this one changes; and every run gives the same bits."""
     case = Case((11, 75, 30), num_heads=1)
     inputs = case.inputs(device, torch.float32)
-    before = run(case, inputs)
-    outside = torch.ones(sum(case.lengths), dtype=torch.bool, device=device)
-    outside[11:86] = False
-    for tensor in (*inputs[:4], inputs[5]):
-        tensor[outside] = 3 * tensor[outside].flip(0)
-    for one, other in zip(before, run(case, inputs), strict=True):
-        assert torch.equal(one[~outside], other[~outside])
-        assert not torch.equal(one, other)
+    check_others_are_ignored(lambda: run(case, inputs), (*inputs[:4], inputs[5]), slice(11, 86))
 
 
 def test_heads_of_a_group_are_divided_evenly() -> None:
