@@ -52,11 +52,12 @@ def test_what_is_asked_for_is_what_was_named(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("tunesmith_core.cli_data.conduct", conduct)
-    more = ["--to", "/a/q.jsonl", "--max-tokens", "99", "--overwrite", "--logprobs"]
+    target = str(data_file.parent / "q.jsonl")
+    more = ["--to", target, "--max-tokens", "99", "--overwrite", "--logprobs"]
     cli.main(["data", "answers", str(data_file), "--model", str(model_folder), *more])
-    assert "The answers so far are kept in /a/q.jsonl" in capsys.readouterr().err
+    assert f"The answers so far are kept in {target}" in capsys.readouterr().err
     (spec,) = specs
-    assert (spec.target, spec.most_tokens, spec.overwrite, spec.keeps_logprobs) == ("/a/q.jsonl", 99, True, True)
+    assert (spec.target, spec.most_tokens, spec.overwrite, spec.keeps_logprobs) == (target, 99, True, True)
     assert spec.run.model.path == str(model_folder)
     assert AnswersSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
 

@@ -438,7 +438,7 @@ def test_the_library_is_filled_listed_and_emptied(home: Path, data_file: Path, s
     added = json.loads(said("add", str(data_file), "--name", "more", "--json")[1])
     assert (added["format"], added["columns"], added["runs"]) == ("messages", ["messages"], [])
     out = said("list")[1].splitlines()
-    assert out[1].split()[:6] == ["mine", "1", "279", "B", "messages", "1"]
+    assert out[1].split()[:6] == ["mine", "1", str(data_file.stat().st_size), "B", "messages", "1"]
     assert [each["name"] for each in json.loads(said("list", "--json")[1])] == ["mine", "more"]
     other = data_file.with_name("other.jsonl")
     other.write_bytes(data_file.read_bytes())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +27,7 @@ def installed(home: Path) -> Path:
     python = environments.environment_python(folder)
     python.parent.mkdir(parents=True)
     python.touch()
-    packages = folder / f"lib/python{version}/site-packages"
+    packages = folder / ("Lib" if os.name == "nt" else f"lib/python{version}") / "site-packages"
     packages.mkdir(parents=True)
     (paths.envs_dir() / environments.REWARDS_POINTER).write_text(folder.name)
     return packages

@@ -13,6 +13,7 @@ import pytest
 from tunesmith_core import scoring_process
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.score import ScoreSpec
+from tunesmith_core.process_identity import identify
 from tunesmith_core.scoring_process import ScoringProcess
 
 ROWS = [{"prompt": "a", "answer": "x", "expected": "", "columns": {}}]
@@ -35,14 +36,6 @@ def scoring(home: Path, tmp_path: Path) -> Iterator[Callable[[str], ScoringProce
         each.close()
 
 
-def alive(pid: float) -> bool:
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def test_it_stays_and_ends_with_who_asked(scoring: Callable[[str], ScoringProcess]) -> None:
     process = scoring("def reward(prompt, answer, expected):\n    return os.getpid()\n")
     first = process.scores(ROWS)
@@ -52,9 +45,9 @@ def test_it_stays_and_ends_with_who_asked(scoring: Callable[[str], ScoringProces
     (pid,) = first
     assert pid is not None
     assert pid != os.getpid()
-    assert alive(pid)
+    assert identify(int(pid))
     process.close()
-    assert not alive(pid)
+    assert not identify(int(pid))
     assert process.scores(ROWS) != first, "it is started again"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -78,5 +79,6 @@ def test_a_changed_language_is_spoken_at_once(home: Path, language: str, words: 
     file.change(language="en" if language == "zh_CN" else "zh_CN")
     file.save()
     command = [sys.executable, "-X", "utf8", "-m", "tunesmith_setup", "settings", f"language={language}"]
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=True)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", check=True)
     assert words in done.stdout

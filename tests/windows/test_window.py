@@ -13,6 +13,9 @@ from tests.windows.rig import REPOSITORY, Rig
 from tunesmith_setup.packages.uvtool import Uv
 
 LOCK = "launcher-win-py311.txt"
+PAGES = REPOSITORY / "tests" / "gui"
+ROOMS = sorted({path.parent.name for path in PAGES.glob("*/test_*.py")})
+FILES = sorted(path.name for path in PAGES.glob("test_*.py"))
 MIN_NUM_COLOURS = 50
 SCREENSHOT = "window.png"
 """Stays in the rig's folder, to be looked at."""
@@ -71,5 +74,11 @@ def test_the_window_works(run_tests: RunTests, python: str) -> None:
 
 
 @pytest.mark.long
-def test_every_page_works(run_tests: RunTests, python: str) -> None:
-    run_tests("tests/gui", "-m", "not long", python=python)
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_page_works(run_tests: RunTests, python: str, room: str) -> None:
+    run_tests(f"tests/gui/{room}", "-m", "not long", python=python)
+
+
+@pytest.mark.long
+def test_what_pages_share_works(run_tests: RunTests, python: str) -> None:
+    run_tests(*(f"tests/gui/{name}" for name in FILES), "-m", "not long", python=python)
