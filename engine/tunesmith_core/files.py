@@ -120,7 +120,13 @@ def atomic_write_text(path: Path, text: str) -> None:
 
 def atomic_write_json(path: Path, value: Any) -> None:  # Any: JSON values
     """Replace a file's content with readable JSON; see `atomic_write_bytes`."""
-    atomic_write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        # Half a surrogate pair, as in the name of a file that is no UTF-8: only an escape can say it.
+        text = json.dumps(value, indent=2, allow_nan=False)
+    atomic_write_text(path, text + "\n")
 
 
 def append_json_line(path: Path, value: Any) -> int:  # Any: JSON values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -16,6 +17,13 @@ from tunesmith_core import files
 from tunesmith_core.errors import wrap
 
 ENGINE = Path(files.__file__).parents[1]
+
+
+def test_half_a_surrogate_pair_is_written_and_read_without_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    files.atomic_write_json(path, {"ä": "/data/caf\udce9.jsonl"})
+    assert json.loads(path.read_text(encoding="utf-8")) == {"ä": "/data/caf\udce9.jsonl"}
+    assert files.read_json(path) == {"ä": "/data/caf?.jsonl"}
 
 
 def test_content_is_replaced_whole(tmp_path: Path) -> None:

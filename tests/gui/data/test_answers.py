@@ -36,7 +36,7 @@ def dialog(qtbot: QtBot, data_file: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 def test_answers_are_asked_for_and_followed(dialog: AnswerDialog, data_file: Path) -> None:
     assert clipped(dialog) == unnamed(dialog) == []
-    assert dialog.model.path == "/m/big"
+    assert dialog.model.path == str(Path("/m/big"))
     assert not dialog.keeps.isChecked()
     dialog.keeps.setChecked(True)
     dialog.number.setValue(99)
@@ -47,7 +47,7 @@ def test_answers_are_asked_for_and_followed(dialog: AnswerDialog, data_file: Pat
     task: Any = dialog.task
     assert isinstance(task.spec, AnswersSpec)
     target = data_file.with_name(f"{data_file.stem}-answers.jsonl")
-    assert (task.spec.target, task.spec.most_tokens, task.spec.run.model.path) == (str(target), 99, "/m/big")
+    assert (task.spec.target, task.spec.most_tokens, task.spec.run.model.path) == (str(target), 99, str(Path("/m/big")))
     assert task.spec.keeps_logprobs
     task.tell("progress", done_bytes=2, total_bytes=8, answers_per_s=0.5, remaining_s=12.0)
     assert dialog.words.text().startswith("2 of 8 prompts  ·  30.0 answers per minute  ·  about")

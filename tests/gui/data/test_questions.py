@@ -87,14 +87,14 @@ class TestAsking:
     def test_what_is_chosen_is_asked_for(self, dialog: QuestionDialog, document: Path) -> None:
         assert clipped(dialog) == []
         assert unnamed(dialog) == []
-        assert dialog.model.path == "/m/instruct", "a base model can't follow the request"
+        assert dialog.model.path == str(Path("/m/instruct")), "a base model can't follow the request"
         assert [dialog.model.itemText(place) for place in range(dialog.model.count())] == ["instruct"]
         assert dialog.number.lineEdit().textMargins().left() > 0
         dialog.number.setValue(5)
         dialog.start.click()
         assert isinstance(dialog.task, Scripted)
         spec = dialog.task.spec
-        assert (spec.run.model.path, spec.number, spec.overwrite) == ("/m/instruct", 5, False)
+        assert (spec.run.model.path, spec.number, spec.overwrite) == (str(Path("/m/instruct")), 5, False)
         assert [each.path for each in spec.run.data.sources] == [str(document)]
         assert spec.target == str(document.with_name("garden-questions.jsonl"))
         assert not dialog.choices.isVisible()
