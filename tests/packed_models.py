@@ -215,6 +215,20 @@ def mxfp4(experts: torch.Size, chance: torch.Generator) -> tuple[torch.Tensor, t
     return blocks, scales, meant
 
 
+def with_experts_in_mxfp4(folder: Path, seed: int = 0) -> dict[str, torch.Tensor]:
+    """Store random experts in MXFP4 in place of those of a model folder; return what they stand for by name."""
+    path, chance = folder / "model.safetensors", torch.Generator().manual_seed(seed)
+    stored, meant = load_file(path), {}
+    for name in [name for name in stored if name.endswith(("gate_up_proj", "down_proj"))]:
+        blocks, scales, meant[name] = mxfp4(stored.pop(name).shape, chance)
+        stored |= {f"{name}_blocks": blocks, f"{name}_scales": scales}
+    save_file(stored, path, {"format": "pt"})
+    settings = {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}
+    values = json.loads((folder / "config.json").read_text()) | {"quantization_config": settings}
+    (folder / "config.json").write_text(json.dumps(values))
+    return meant
+
+
 BNB = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_double_quant": True}
 FORMATS: dict[str, tuple[dict[str, Any], Pack]] = {
     "fp8": ({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [32, 32]}, fp8((32, 32))),

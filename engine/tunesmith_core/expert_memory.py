@@ -96,7 +96,9 @@ def stacked_numbers(card: ModelCard) -> tuple[int, int]:
 
 def sparse_mlp(card: ModelCard) -> SparseMlp | None:
     """Return what a model's mixtures of experts look like; None where it has none."""
-    matches = ((_EXPERT.search(name), shape) for name, shape in card.shapes.items() if len(shape) in (2, 3))
+    # The biases of stacked experts have two sides, too.
+    weights = ((name, shape) for name, shape in card.shapes.items() if not name.endswith("bias"))
+    matches = ((_EXPERT.search(name), shape) for name, shape in weights if len(shape) in (2, 3))
     found = [(match, shape) for match, shape in matches if match]
     if not found:
         return None

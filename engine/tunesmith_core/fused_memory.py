@@ -40,10 +40,11 @@ LIBRARY_BYTES = 96 * 2**20
 """Workspaces of cuBLAS and cuDNN, which PyTorch allocates with the tensors."""
 
 NF4_BYTES = 0.516
+"""Bytes per weight: 4 bits, one 8-bit scale per 64 weights, one 32-bit scale per 256 of those (QLoRA, section 3)."""
+MXFP4_BYTES = 17 / 32
+"""Bytes per weight: 4 bits, and one 8-bit scale per 32 weights."""
 INT8_BYTES = 1.002
 """A byte for each number, and a 32-bit scale for each row."""
-
-"""Bytes per weight: 4 bits, one 8-bit scale per 64 weights, one 32-bit scale per 256 of those (QLoRA, section 3)."""
 
 _ATTENTION_OUTPUTS = frozenset({"o_proj", "out_proj", "dense", "c_proj"})
 _MLP_OUTPUTS = frozenset({"down_proj", "fc2", "fc_out", "dense_4h_to_h", "c_proj", "w2", "output_linear"})
@@ -184,7 +185,7 @@ def weight_bytes(spec: RunSpec, card: ModelCard, size: int, embedding_on_host: b
     in_4_bits = spec.quantization.kind == "nf4"
     if in_4_bits:
         packed, of_layer = expert_memory.stacked_numbers(card)
-        total += packed * (NF4_BYTES - size) + of_layer * size
+        total += packed * (stacked_bytes(card) - size) + of_layer * size
     unpacked = [product for product in products if in_4_bits or product.has_magnitudes]
     if in_4_bits:
         total += card.num_linear_parameters * NF4_BYTES
@@ -201,6 +202,11 @@ def weight_bytes(spec: RunSpec, card: ModelCard, size: int, embedding_on_host: b
         largest[product.name] = max(largest.get(product.name, 0), product.buffer)
     # Two products are unpacked at a time.
     return round(total) + sum(sorted(largest.values())[-2:]) * size
+
+
+def stacked_bytes(card: ModelCard) -> float:
+    """Return the bytes of one number of the experts of a 4-bit base."""
+    return MXFP4_BYTES if card.packed_format == "mxfp4" else NF4_BYTES
 
 
 def activation_bytes(spec: RunSpec, card: ModelCard, size: int, num_tokens: int, level: str) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core import files
+from tunesmith_core import files, packed_weights
 from tunesmith_core.adapter_shapes import is_expert, is_linear
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.model_config import HIDDEN, NUM_HEADS, NUM_LAYERS, WIDE, language_part
@@ -50,6 +50,7 @@ class ModelCard:
         shapes: of all weights, by tensor name.
         state_groups: of heads that share what is written to and read from their states (Mamba 2).
         experts_per_token: that each token goes through, in models with experts.
+        packed_format: of weights that are stored packed, a key of `packed_weights.WORDS`; None for all others.
     """
 
     path: Path
@@ -73,6 +74,7 @@ class ModelCard:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     state_groups: int = 1
     experts_per_token: int = USUAL_EXPERTS_PER_TOKEN
+    packed_format: str | None = None
 
     @property
     def num_linear_parameters(self) -> int:
@@ -119,6 +121,7 @@ def read_model_card(folder: Path) -> ModelCard:
         shapes=dict(shapes),
         state_groups=_number(text, "mamba_n_groups", "n_groups", default=1),
         experts_per_token=_number(text, *EXPERTS_PER_TOKEN, default=USUAL_EXPERTS_PER_TOKEN),
+        packed_format=packed_weights.format_of(settings) if (settings := packed_weights.settings_of(config)) else None,
     )
 
 

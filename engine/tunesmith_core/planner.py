@@ -24,7 +24,7 @@ from tunesmith_core import (
 from tunesmith_core.adapter_kinds import KINDS
 from tunesmith_core.adapter_ranks import FROM_WEIGHTS, adapts_experts, is_in_layers, layer_numbers, ranks, size_of
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.fused_memory import INT8_BYTES, NF4_BYTES, USABLE_SHARE
+from tunesmith_core.fused_memory import INT8_BYTES, NF4_BYTES, USABLE_SHARE, stacked_bytes
 from tunesmith_core.hardware import DOT_CAPABILITY, Hardware, detect_hardware
 from tunesmith_core.held_out import num_held_out
 from tunesmith_core.memory_steps import MEMORY_STEPS, Changes
@@ -468,7 +468,7 @@ def _plain_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
         num_layers = 1 if spec.hardware.activation_checkpointing else card.num_layers
         # Autograd keeps what was unpacked. A sum with an adapter is one more.
         num_kept = num_layers + bool(expert_memory.num_ranks(spec, card))
-        weights += packed * (NF4_BYTES - size) + of_layer * num_kept * size
+        weights += packed * (stacked_bytes(card) - size) + of_layer * num_kept * size
     # The adapter and its gradients are 32-bit; 16-bit arithmetic takes a 16-bit copy of it.
     copy_bytes = 2 if size == 2 else 0
     adapter = num_adapter_parameters(spec, card) * (4 + 4 + copy_bytes + beside_bytes(spec))

@@ -8,7 +8,7 @@ from pathlib import Path
 from tunesmith_core import expert_memory
 from tunesmith_core.datafmt.stored import KEPT_TOKENS
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.fused_memory import NF4_BYTES
+from tunesmith_core.fused_memory import NF4_BYTES, stacked_bytes
 from tunesmith_core.model_cards import ModelCard, read_model_card
 from tunesmith_core.model_folder import local_folder
 from tunesmith_core.objectives import STORED
@@ -55,7 +55,7 @@ def parts(spec: RunSpec, card: ModelCard, size: int, tokens: int) -> dict[str, i
         # One matrix at a time is unpacked to be multiplied with.
         largest = max((rows * columns for rows, columns in teacher.linear_shapes.values()), default=0)
         packed, of_layer = expert_memory.stacked_numbers(teacher)
-        weights += round(linear * NF4_BYTES + packed * (NF4_BYTES - size)) + max(largest, of_layer) * size
+        weights += round(linear * NF4_BYTES + packed * (stacked_bytes(teacher) - size)) + max(largest, of_layer) * size
     else:
         weights += linear * size
     return {"teacher": weights, **found}

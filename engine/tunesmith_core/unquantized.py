@@ -61,6 +61,8 @@ def note(folder: Path, spec: RunSpec) -> Message | None:
         how = Message("The base model comes quantized ({format}) and is used as it is.", format=word)
     elif kind == "none":
         how = Message("The base model comes quantized ({format}). It is unpacked as it loads.", format=word)
+    elif format_ == "mxfp4" and kind == "nf4":
+        how = Message("The base model comes quantized ({format}). Its experts are used as they are.", format=word)
     else:
         how = Message(
             "The base model comes quantized ({format}). It is unpacked as it loads and quantized again to {kind}.",

@@ -1387,6 +1387,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "The base model comes quantized ({format}) and is used as it is."),
     QT_TRANSLATE_NOOP("Core", "The base model comes quantized ({format}). It is unpacked as it loads and quantized again to {kind}."),
     QT_TRANSLATE_NOOP("Core", "The base model comes quantized ({format}). It is unpacked as it loads."),
+    QT_TRANSLATE_NOOP("Core", "The base model comes quantized ({format}). Its experts are used as they are."),
     QT_TRANSLATE_NOOP("Core", "The certificate of {host} is not trusted."),
     QT_TRANSLATE_NOOP("Core", "The chat template can't write some rows ({num:,}), so they are skipped. The first: {reason}"),
     QT_TRANSLATE_NOOP("Core", "The chat template of {path} does not use {names}."),

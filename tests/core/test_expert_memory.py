@@ -61,6 +61,21 @@ def test_experts_are_read_from_either_way_of_storing_them(stacked: bool) -> None
     assert expert_memory.sparse_mlp(CARD) is None
 
 
+def test_biases_of_stacked_experts_are_no_weights() -> None:
+    """Those of gpt-oss have two sides, experts and outputs."""
+    card = sparse_card(True)
+    experts = "model.layers.0.mlp.experts"
+    biases = {f"{experts}.gate_up_proj_bias": (NUM_EXPERTS, 2 * F), f"{experts}.down_proj_bias": (NUM_EXPERTS, D)}
+    assert expert_memory.sparse_mlp(replace(card, shapes={**card.shapes, **biases})) == expert_memory.sparse_mlp(card)
+
+
+def test_experts_kept_in_mxfp4_take_a_scale_for_32_numbers() -> None:
+    card = sparse_card(True)
+    assert fused_memory.stacked_bytes(card) == fused_memory.NF4_BYTES
+    assert fused_memory.stacked_bytes(replace(card, packed_format="mxfp4")) == (32 / 2 + 1) / 32
+    assert fused_memory.stacked_bytes(replace(card, packed_format="gptq")) == fused_memory.NF4_BYTES
+
+
 @pytest.mark.parametrize(("changes", "expected"), [({}, 32), ({"rank": 20}, 64), ({"dora": True}, 0)])
 def test_ranks_are_filled_up(changes: dict[str, int], expected: int) -> None:
     spec = RunSpec()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,16 @@ from safetensors.torch import load_file, save_file
 from tests.engine.conftest import events, train
 from tests.engine.exports import export
 from tests.engine.fused.test_model import compute
-from tests.packed_models import FORMATS, fp8, mxfp4, repack
+from tests.packed_models import FORMATS, fp8, repack, with_experts_in_mxfp4
+from tunesmith_core import unquantized
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.fused_memory import MXFP4_BYTES, NF4_BYTES, weight_bytes
 from tunesmith_core.model_cards import read_model_card
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.model import packed
 from tunesmith_engine.model.load import load_model, num_parameters
+from tunesmith_engine.model.stacked import packed_stack
 
 Make = Callable[..., RunSpec]
 
@@ -136,34 +140,57 @@ def test_four_bits_are_unpacked_as_bitsandbytes_does(packed_model: Callable[...,
 
 
 def test_experts_in_mxfp4_are_unpacked_as_transformers_does(tiny_model: Path, tmp_path: Path) -> None:
-    from transformers import AutoModelForCausalLM, GptOssConfig, Mxfp4Config
-    from transformers.models.gpt_oss import GptOssForCausalLM
+    from transformers import AutoModelForCausalLM, Mxfp4Config
 
-    config = GptOssConfig(
-        vocab_size=300, hidden_size=64, intermediate_size=32, num_hidden_layers=1, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=16, num_local_experts=2, num_experts_per_tok=1,
-    )  # fmt: skip
-    folder, chance = tmp_path / "oss", torch.Generator().manual_seed(0)
-    GptOssForCausalLM(config).bfloat16().save_pretrained(folder)
-    for path in tiny_model.glob("tokenizer*"):
-        shutil.copy(path, folder)
-    stored, meant = load_file(folder / "model.safetensors"), {}
-    for name in [name for name in stored if name.endswith(("gate_up_proj", "down_proj"))]:
-        blocks, scales, meant[name] = mxfp4(stored.pop(name).shape, chance)
-        stored |= {f"{name}_blocks": blocks, f"{name}_scales": scales}
-    assert len(meant) == 2
-    save_file(stored, folder / "model.safetensors", {"format": "pt"})
-    settings = {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}
-    values = json.loads((folder / "config.json").read_text()) | {"quantization_config": settings}
-    (folder / "config.json").write_text(json.dumps(values))
+    folder = tmp_path / "oss"
+    meant = _gpt_oss(folder, tiny_model)
     ours = load_model(folder, compute(), False)
     state = ours.state_dict()
+    assert len(meant) == 2
     assert all(torch.equal(state[name], value) for name, value in meant.items())
     settings = Mxfp4Config(modules_to_not_convert=["lm_head"], dequantize=True)
     theirs = AutoModelForCausalLM.from_pretrained(folder, quantization_config=settings, dtype=torch.bfloat16)
     for name, value in theirs.state_dict().items():
         assert torch.equal(state[name].bfloat16(), value), name
     assert read_model_card(folder).num_parameters == num_parameters(ours)
+
+
+def _gpt_oss(folder: Path, tiny_model: Path) -> dict[str, torch.Tensor]:
+    """Write a small gpt-oss with experts in MXFP4; return what these stand for."""
+    from transformers import GptOssConfig
+    from transformers.models.gpt_oss import GptOssForCausalLM
+
+    config = GptOssConfig(
+        vocab_size=300, hidden_size=64, intermediate_size=32, num_hidden_layers=1, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=16, num_local_experts=2, num_experts_per_tok=1,
+    )  # fmt: skip
+    GptOssForCausalLM(config).bfloat16().save_pretrained(folder)
+    for path in tiny_model.glob("tokenizer*"):
+        shutil.copy(path, folder)
+    return with_experts_in_mxfp4(folder)
+
+
+def test_a_four_bit_base_keeps_experts_in_mxfp4(tiny_model: Path, tiny_spec: Make, tmp_path: Path) -> None:
+    """Their numbers and packed size, as the plan and the run's words say."""
+    folder = tmp_path / "Oss"
+    meant = _gpt_oss(folder, tiny_model)
+    model = load_model(folder, compute(), True)
+    for name, value in meant.items():
+        module, _, role = name.rpartition(".")
+        experts = model.get_submodule(module)
+        assert torch.equal(getattr(experts, role), value), name
+        kept = packed_stack(experts, role)
+        assert kept.numel() + kept.quant_state.absmax.numel() == value.numel() * MXFP4_BYTES
+    spec = tiny_spec(
+        model={"path": str(folder)},
+        quantization={"kind": "nf4"},
+    )
+    card = read_model_card(folder)
+    as_nf4 = replace(card, packed_format=None)
+    more = sum(map(torch.numel, meant.values())) * (MXFP4_BYTES - NF4_BYTES)
+    assert weight_bytes(spec, card, 4, False) - weight_bytes(spec, as_nf4, 4, False) == pytest.approx(more, abs=1)
+    said = "The base model comes quantized (MXFP4). Its experts are used as they are."
+    assert str(unquantized.note(folder, spec)).startswith(said)
 
 
 def test_experts_in_fp8_lie_together_or_apart() -> None:

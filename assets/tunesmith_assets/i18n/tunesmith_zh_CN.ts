@@ -8735,6 +8735,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{name} 的适配器无法合并到权重中。</translation>
     </message>
     <message>
+        <source>The base model comes quantized ({format}). Its experts are used as they are.</source>
+        <translation>基座模型本身已量化（{format}），其专家权重将直接使用。</translation>
+    </message>
+    <message>
         <source>The chat template can&apos;t write some rows ({num:,}), so they are skipped. The first: {reason}</source>
         <translation>有些行（{num:,}）无法用对话模板写出，因此会被跳过。第一处：{reason}</translation>
     </message>

@@ -6,7 +6,7 @@ import torch
 
 from tunesmith_engine.fused.projection import Projection
 from tunesmith_engine.kernels import glu, matvec, nf4_matvec, nf4_rows, registry
-from tunesmith_engine.kernels.nf4 import Nf4Weight
+from tunesmith_engine.kernels.nf4 import FourBitWeight
 
 
 class Inputs:
@@ -138,7 +138,7 @@ class Product:
             matvec.multiply_row(self.x[0], dense, out)
 
 
-def _four_bit_weights(projection: Projection) -> list[Nf4Weight]:
+def _four_bit_weights(projection: Projection) -> list[FourBitWeight]:
     """Return the weights of a projection whose members are all packed in 4 bits, else none.
 
     DoRA multiplies whole weights, so its projections are no case for the kernels that read them packed.
@@ -146,5 +146,5 @@ def _four_bit_weights(projection: Projection) -> list[Nf4Weight]:
     if projection.has_magnitudes:
         return []
     weights = [member.weight for member in projection.members]
-    four_bit = [weight for weight in weights if isinstance(weight, Nf4Weight)]
+    four_bit = [weight for weight in weights if isinstance(weight, FourBitWeight)]
     return four_bit if len(four_bit) == len(weights) else []

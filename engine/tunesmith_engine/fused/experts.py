@@ -9,6 +9,7 @@ into [E, R, K] and [E, N, R] in the run's number format.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -45,7 +46,7 @@ class StackedWeight:
     ) -> None:
         self._transposed, self._scratch, self._place = transposed, scratch, place
         packed = packed_stack(experts, name)
-        self._weight: nn.Parameter | nf4.Nf4Weight
+        self._weight: nn.Parameter | nf4.FourBitWeight
         if packed is None:
             self._weight = getattr(experts, name)
             if self._weight.dtype != dtype:
@@ -53,18 +54,21 @@ class StackedWeight:
             stored = self._weight.shape
         else:
             try:
-                self._weight = nf4.Nf4Weight.of(packed)
+                self._weight = nf4.FourBitWeight.of(packed)
             except ValueError as error:
                 raise PlainOnlyError(str(error)) from error
             stored = packed.quant_state.shape
-            scratch.reserve(place, stored.numel())
+            if self._weight.quant_type == "mxfp4":
+                # Its blocks lie along the inputs, so those are behind the outputs where the module has them before.
+                self._transposed, stored = not transposed, (stored[0], stored[2], stored[1])
+            scratch.reserve(place, math.prod(stored))
         self._stored = tuple(stored)
-        self.shape = (stored[0], stored[2], stored[1]) if transposed else self._stored
+        self.shape = (stored[0], stored[2], stored[1]) if self._transposed else self._stored
 
     @property
     def whole(self) -> torch.Tensor:
         """All numbers, [E, N, K] with any strides."""
-        if isinstance(self._weight, nf4.Nf4Weight):
+        if isinstance(self._weight, nf4.FourBitWeight):
             weight = self._scratch.unpacked(self, self._place).view(self._stored)
         else:
             weight = self._weight.detach()
@@ -78,7 +82,7 @@ class StackedWeight:
     def unpack(self, weight: torch.Tensor, scaled: bool = True) -> None:
         """Unpack the weights into a buffer."""
         del scaled
-        if isinstance(self._weight, nf4.Nf4Weight):
+        if isinstance(self._weight, nf4.FourBitWeight):
             nf4.dequantise(self._weight, weight)
 
 

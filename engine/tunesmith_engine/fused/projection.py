@@ -66,7 +66,7 @@ class Member:
     """
 
     base: nn.Module
-    weight: torch.Tensor | nf4.Nf4Weight
+    weight: torch.Tensor | nf4.FourBitWeight
     bias: torch.Tensor | None
     adapter: Adapter | None
     num_outputs: int
@@ -84,7 +84,7 @@ class Member:
         adapter = _adapter(module) if hasattr(module, "lora_A") else None
         if hasattr(base.weight, "quant_state"):
             try:
-                weight: torch.Tensor | nf4.Nf4Weight = nf4.Nf4Weight.of(base.weight)
+                weight: torch.Tensor | nf4.FourBitWeight = nf4.FourBitWeight.of(base.weight)
             except ValueError as error:
                 raise PlainOnlyError(str(error)) from error
         elif type(base) is Conv1D:

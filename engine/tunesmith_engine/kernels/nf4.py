@@ -2,7 +2,8 @@
 
 A weight is a run of 4-bit codes, two a byte with the first in the high half, in blocks that share a scale. Nested
 scales are 8-bit codes themselves: scale = table[code] * outer + offset, product and sum rounded separately, so the
-kernel must not contract them into one multiply-add. The value is table[code] * scale in float32, rounded once.
+kernel must not contract them into one multiply-add. The value is table[code] * scale in float32, rounded once. MXFP4
+weights, see `model.mxfp4`, have another table and exponents as scales' codes.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ in the longest span: 39 instead of 48 µs for 14336 x 4096 on an H200, where loo
 
 
 @dataclass(frozen=True, slots=True)
-class Nf4Weight:
-    """The parts of a weight in NF4, all on its device and none of them copied.
+class FourBitWeight:
+    """The parts of a weight in NF4 or MXFP4, all on its device and none of them copied.
 
     Attributes:
         packed: codes as flat uint8, ceil(N * K / 2).
@@ -36,6 +37,7 @@ class Nf4Weight:
             `outer_block_size` scales, and a 0-dim float32 tensor; None when not nested.
         shape: (N, K); those of a stack of matrices lie behind each other.
         block_size: weights that share a scale.
+        quant_type: "nf4" or "mxfp4".
     """
 
     packed: torch.Tensor
@@ -47,23 +49,27 @@ class Nf4Weight:
     shape: tuple[int, int]
     block_size: int
     outer_block_size: int
+    quant_type: str = "nf4"
 
     @classmethod
-    def of(cls, parameter: Any) -> Nf4Weight:  # Any: bitsandbytes' Params4bit has no types
+    def of(cls, parameter: Any) -> FourBitWeight:  # Any: bitsandbytes' Params4bit has no types
         """Return the parts of a `bitsandbytes.nn.Params4bit` that is on its device.
 
         Raises:
-            ValueError: It is no matrix or stack in NF4 in bitsandbytes' common layout; the message says what it is.
+            ValueError: It is no matrix or stack in NF4 in bitsandbytes' common layout and no stack in MXFP4; the
+                message says what it is.
         """
         state = getattr(parameter, "quant_state", None)
         if state is None:
             raise ValueError("The weight isn't quantised yet.")
-        if state.quant_type != "nf4":
+        if state.quant_type not in ("nf4", "mxfp4"):
             raise ValueError(f"The weight is in {state.quant_type}, not in nf4.")
         if getattr(state, "packing_format_for_cpu", False):
             raise ValueError("The weight is packed for inference on the CPU.")
         if len(state.shape) < 2 or state.blocksize not in BLOCK_SIZES:
             raise ValueError(f"The weight has the shape {tuple(state.shape)} in blocks of {state.blocksize}.")
+        # In MXFP4 the blocks lie along the inputs, which a stack of such experts has before the outputs.
+        sides = state.shape if state.quant_type == "nf4" else (state.shape[0], state.shape[2], state.shape[1])
         outer = state.state2 if state.nested else None
         if outer is not None and outer.code.dtype != torch.float32:
             raise ValueError(f"The weight's nested scales are read by a table in {outer.code.dtype}.")
@@ -74,13 +80,14 @@ class Nf4Weight:
             outer_table=outer.code if outer is not None else None,
             outer_scales=outer.absmax if outer is not None else None,
             offset=state.offset if outer is not None else None,
-            shape=(math.prod(state.shape[:-1]), state.shape[-1]),
+            shape=(math.prod(sides[:-1]), sides[-1]),
             block_size=state.blocksize,
             outer_block_size=outer.blocksize if outer is not None else 0,
+            quant_type=state.quant_type,
         )
 
 
-def dequantise(weight: Nf4Weight, out: torch.Tensor, row_scales: torch.Tensor | None = None) -> torch.Tensor:
+def dequantise(weight: FourBitWeight, out: torch.Tensor, row_scales: torch.Tensor | None = None) -> torch.Tensor:
     """Write a weight in full and return it.
 
     Args:
@@ -204,10 +211,14 @@ def _dequantise_any(
     tl.store(out + row * row_stride + (place - row * width), value.to(out.dtype.element_ty), mask=exists)
 
 
-def _twin(weight: Nf4Weight, dtype: torch.dtype) -> torch.Tensor:
-    """Return the weight as bitsandbytes unpacks it."""
+def _twin(weight: FourBitWeight, dtype: torch.dtype) -> torch.Tensor:
+    """Return the weight as bitsandbytes unpacks it, which doesn't know MXFP4."""
     from bitsandbytes.functional import QuantState, dequantize_4bit
 
+    if weight.quant_type == "mxfp4" and weight.outer_table is not None:
+        codes = torch.stack([weight.packed >> 4, weight.packed & 15], -1).view(-1, weight.block_size)
+        scales = weight.outer_table[weight.scales.int()]
+        return (weight.table[codes.int()] * scales[:, None]).to(dtype).view(weight.shape)
     outer = None
     if weight.offset is not None:
         outer = QuantState(

@@ -22,7 +22,7 @@ from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels.glu import gate_and_multiply
 from tunesmith_engine.kernels.launch import launch
 from tunesmith_engine.kernels.matvec import OUTPUTS, WORD, store_gated
-from tunesmith_engine.kernels.nf4 import Nf4Weight, dequantise
+from tunesmith_engine.kernels.nf4 import FourBitWeight, dequantise
 from tunesmith_engine.kernels.triton_import import jit, tl, triton
 
 NAME = "nf4_matvec"
@@ -101,7 +101,7 @@ def _permutes(dtype: torch.dtype) -> bool:
     return dtype == torch.bfloat16 and os.environ.get("TRITON_INTERPRET") != "1"
 
 
-def problem(weights: Sequence[Nf4Weight], gated: bool) -> str | None:
+def problem(weights: Sequence[FourBitWeight], gated: bool) -> str | None:
     """Return why these matrices below each other can't be multiplied here, None when they can."""
     first = weights[0]
     if len(weights) > MOST_MATRICES or (gated and len(weights) > 2):
@@ -123,7 +123,7 @@ def problem(weights: Sequence[Nf4Weight], gated: bool) -> str | None:
 
 def multiply_row_nf4(
     planes: torch.Tensor,
-    weights: Sequence[Nf4Weight],
+    weights: Sequence[FourBitWeight],
     adapter: tuple[torch.Tensor, torch.Tensor] | None,
     out: torch.Tensor,
     activation: str | None = None,
@@ -341,7 +341,7 @@ def _products(codes, n0, n1, n2, n3, n4, n5, n6, n7, table, PERMUTED: tl.constex
 
 def _twin(
     planes: torch.Tensor,
-    weights: Sequence[Nf4Weight],
+    weights: Sequence[FourBitWeight],
     adapter: tuple[torch.Tensor, torch.Tensor] | None,
     out: torch.Tensor,
     activation: str | None,

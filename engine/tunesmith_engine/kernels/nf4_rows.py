@@ -28,7 +28,7 @@ import torch
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels.launch import launch
 from tunesmith_engine.kernels.matvec import WORD
-from tunesmith_engine.kernels.nf4 import Nf4Weight, dequantise
+from tunesmith_engine.kernels.nf4 import FourBitWeight, dequantise
 from tunesmith_engine.kernels.nf4_matvec import MOST_MATRICES, NF4_TABLE, load_scale, unpacking
 from tunesmith_engine.kernels.triton_import import jit, tl, triton
 
@@ -77,7 +77,7 @@ def _unpacking() -> str:
 UNPACK = tl.constexpr(_unpacking()) if tl is not None else ""
 
 
-def problem(weights: Sequence[Nf4Weight], num_rows: int, dtype: torch.dtype) -> str | None:
+def problem(weights: Sequence[FourBitWeight], num_rows: int, dtype: torch.dtype) -> str | None:
     """Return why these matrices below each other can't be multiplied here, None when they can."""
     first = weights[0]
     if num_rows > MOST_ROWS or len(weights) > MOST_MATRICES:
@@ -99,7 +99,7 @@ def problem(weights: Sequence[Nf4Weight], num_rows: int, dtype: torch.dtype) -> 
     return None
 
 
-def num_splits(weights: Sequence[Nf4Weight]) -> int:
+def num_splits(weights: Sequence[FourBitWeight]) -> int:
     """Return among how many programs the inputs are divided."""
     turns = weights[0].shape[1] // weights[0].block_size
     programs = sum(weight.shape[0] for weight in weights) // OUTPUTS
@@ -111,7 +111,7 @@ def num_splits(weights: Sequence[Nf4Weight]) -> int:
 
 def multiply_rows_nf4(
     x: torch.Tensor,
-    weights: Sequence[Nf4Weight],
+    weights: Sequence[FourBitWeight],
     beside: torch.Tensor | None,
     out: torch.Tensor,
     sums: torch.Tensor,
@@ -266,7 +266,7 @@ def _add_up(sums, out, count, SPLITS: tl.constexpr, BLOCK: tl.constexpr):
 # The same in PyTorch
 
 
-def _twin(x: torch.Tensor, weights: Sequence[Nf4Weight], beside: torch.Tensor | None, out: torch.Tensor) -> None:
+def _twin(x: torch.Tensor, weights: Sequence[FourBitWeight], beside: torch.Tensor | None, out: torch.Tensor) -> None:
     width = weights[0].shape[1]
     full = torch.cat([dequantise(weight, x.new_empty(weight.shape)) for weight in weights])
     products = x[:, :width] @ full.t()

@@ -1,8 +1,9 @@
-"""Stacked weights of experts in NF4: packed while they are read, unpacked whenever their module asks for them.
+"""Stacked weights of experts in 4 bits: packed while they are read, unpacked whenever their module asks for them.
 
 transformers packs linear layers alone, but the experts are nearly all of a mixture of experts. bitsandbytes packs them
-here a stack at a time, so 16-bit weights of more than one stack never lie in memory. Their module reads its attribute
-as before; the fused path takes the packed numbers, see `stacked.packed_stack`.
+here in NF4 a stack at a time, so 16-bit weights of more than one stack never lie in memory; those that were published
+in MXFP4 are kept, see `mxfp4`. Their module reads its attribute as before; the fused path takes the packed numbers, see
+`stacked.packed_stack`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from transformers.integrations.bitsandbytes import Bnb4bitQuantize
 from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING
 from transformers.quantizers.quantizer_bnb_4bit import Bnb4BitHfQuantizer
 
+from tunesmith_engine.model import mxfp4
 from tunesmith_engine.model.stacked import is_stack, packed_stack, stacks
 
 
@@ -44,11 +46,16 @@ def unpack_when_read(model: nn.Module, dtype: torch.dtype) -> None:
                 module._parameters[role] = weight = _packed(weight)
             if isinstance(weight, Params4bit) and len(weight.quant_state.shape) == 3:
                 weight.quant_state.dtype = dtype
+                if weight.quant_state.quant_type == mxfp4.QUANT_TYPE:
+                    mxfp4.unpack_when_read(module, role)
+                    continue
                 parts = weight.quant_state.as_dict(packed=True)
                 replace_parameter_4bit_prequantized(module, role, parts, weight.device)
 
 
 def _packed(whole: Any) -> Params4bit:  # Any: weights
+    if (kept := mxfp4.packed(whole)) is not None:
+        return kept
     weight = Params4bit(whole, requires_grad=False, quant_type="nf4", compress_statistics=True)
     return weight.to(whole.device)
 

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from tunesmith_core.packed_weights import MXFP4_GROUP
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.proof import expert_cases, mixer_cases
 from tunesmith_engine.proof.attention_case import BACKEND_CASES, BackendCase
 from tunesmith_engine.proof.inputs import NUM_ROWS, PADDING, Inputs, Results, Sizes
 
 if TYPE_CHECKING:
-    from tunesmith_engine.kernels.nf4 import Nf4Weight
+    from tunesmith_engine.kernels.nf4 import FourBitWeight
 
 NUM_WEIGHTS = 5 * 256
 """Of an optimizer's step: whole blocks of 8-bit states."""
@@ -151,6 +152,9 @@ def _nf4(sizes: Sizes, inputs: Inputs) -> Results:
         found["scaled"] = inputs.empty(NUM_ROWS, sizes.hidden + PADDING)[:, : sizes.hidden]
         scales = inputs.random(NUM_ROWS).float().abs() + 0.5
         dequantise(_four_bit(inputs, NUM_ROWS, True), found["scaled"], scales)
+    if sizes.expert_width:
+        weight = _experts_in_mxfp4(inputs)
+        found["mxfp4"] = dequantise(weight, inputs.empty(*weight.shape))
     return found
 
 
@@ -192,15 +196,27 @@ def _dropout(sizes: Sizes, inputs: Inputs) -> Results:
     return found
 
 
-def _four_bit(inputs: Inputs, num_rows: int, nested: bool) -> Nf4Weight:
+def _four_bit(inputs: Inputs, num_rows: int, nested: bool) -> FourBitWeight:
     """Return a random matrix of the model's width in NF4."""
     from bitsandbytes.nn import Params4bit
 
-    from tunesmith_engine.kernels.nf4 import Nf4Weight
+    from tunesmith_engine.kernels.nf4 import FourBitWeight
 
     values = inputs.random(num_rows, inputs.sizes.hidden).cpu()
     weight = Params4bit(values, requires_grad=False, quant_type="nf4", compress_statistics=nested)
-    return Nf4Weight.of(weight.to(inputs.device))
+    return FourBitWeight.of(weight.to(inputs.device))
+
+
+def _experts_in_mxfp4(inputs: Inputs) -> FourBitWeight:
+    """Return a random matrix of the model's width in MXFP4."""
+    from tunesmith_engine.kernels.nf4 import FourBitWeight
+    from tunesmith_engine.model import mxfp4
+    from tunesmith_engine.model.packed import FP4_E2M1
+
+    values = inputs.random(1, MXFP4_GROUP * (inputs.sizes.hidden // MXFP4_GROUP), NUM_ROWS).float()
+    table = torch.tensor(FP4_E2M1, device=values.device)
+    sized = table[torch.bucketize(2 * values.abs(), table).clamp(max=len(table) - 1)]
+    return FourBitWeight.of(mxfp4.packed(torch.copysign(sized, values)))
 
 
 def _matvec(sizes: Sizes, inputs: Inputs) -> Results:

@@ -12,16 +12,19 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from tests.engine.fused import families
 from tests.engine.fused.test_model import compute, fused, reference, row_loss, rows
 from tests.engine.fused.test_sparse import EXPERTS
+from tests.packed_models import with_experts_in_mxfp4
 from tunesmith_engine.model.load import load_model, num_parameters
 from tunesmith_engine.model.stacked import packed_stack, stacks
 
-SIZES = {"hidden_size": 64, "moe_intermediate_size": 48}
+SIZES = {"hidden_size": 64, "moe_intermediate_size": 48, "intermediate_size": 32}
 
 
 def in_four_bits(folder: Path, name: str, *, with_experts: bool = True) -> PeftModel:
     """Return a family's model with its linear layers and experts in 4 bits and random adapters."""
     whole = families.make(name, **SIZES)
     whole.save_pretrained(folder)
+    if name == "gpt-oss":
+        with_experts_in_mxfp4(folder)
     model = load_model(folder, compute(), four_bit=True)
     assert num_parameters(model) == num_parameters(whole)
     torch.manual_seed(1)
@@ -39,7 +42,7 @@ def in_four_bits(folder: Path, name: str, *, with_experts: bool = True) -> PeftM
     return adapted
 
 
-@pytest.mark.parametrize("name", ["qwen2-moe", pytest.param("gpt-oss", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", ["qwen2-moe", "gpt-oss"])
 @pytest.mark.parametrize("with_experts", [True, False], ids=["adapted", "frozen"])
 def test_packed_experts_give_what_their_module_gives(tmp_path: Path, name: str, with_experts: bool) -> None:
     model = in_four_bits(tmp_path, name, with_experts=with_experts)

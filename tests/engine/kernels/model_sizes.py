@@ -56,7 +56,7 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "gpt-oss-20b": {
         "hidden": 2880, "mlp": 0, "num_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "rotary": 64,
-        "vocabulary": 201088, "window": 128, "sinks": True, "whole": True, "expert_width": 2880,
+        "vocabulary": 201088, "window": 128, "sinks": True, "whole": True, "expert_width": 2880, "four_bit": True,
         "clamped": True,
     },
     "bloom-7b": {

@@ -12,7 +12,7 @@ from tests.engine.kernels.test_nf4 import _weight
 from tests.engine.numerics import REDUCTION, judge, mutants_fail
 from tunesmith_engine.kernels import nf4_matvec
 from tunesmith_engine.kernels.matvec import multiply_row, multiply_row_gated
-from tunesmith_engine.kernels.nf4 import Nf4Weight, dequantise
+from tunesmith_engine.kernels.nf4 import FourBitWeight, dequantise
 from tunesmith_engine.kernels.nf4_matvec import multiply_row_nf4
 
 SHAPES = [(1, 16), (3, 40), (513, 64), (514, 136), (6, 2200)]
@@ -97,7 +97,7 @@ def laid_out(x: torch.Tensor) -> torch.Tensor:
 def test_matrices_in_nf4_and_their_adapter(
     heights: tuple[int, ...], width: int, extra: int, nested: bool, dtype: torch.dtype, device: torch.device
 ) -> None:
-    parts = [Nf4Weight.of(_weight((height, width), device, nested=nested)) for height in heights]
+    parts = [FourBitWeight.of(_weight((height, width), device, nested=nested)) for height in heights]
     x, shrunk = row(width, dtype, device), row(extra, dtype, device)
     beside = rows(sum(heights), extra, dtype, device, 3)
     out = torch.full((sum(heights),), float("nan"), dtype=dtype, device=device)
@@ -115,7 +115,7 @@ def test_matrices_in_nf4_and_their_adapter(
 @pytest.mark.parametrize("activation", ["silu", "gelu_tanh"])
 def test_a_gated_product_in_nf4(activation: str, merged: bool, device: torch.device) -> None:
     heights = (16,) if merged else (8, 8)
-    parts = [Nf4Weight.of(_weight((height, 128), device)) for height in heights]
+    parts = [FourBitWeight.of(_weight((height, 128), device)) for height in heights]
     dtype = torch.bfloat16
     x, beside, shrunk = row(128, dtype, device), rows(16, 8, dtype, device, 3), row(8, dtype, device)
     out = torch.full((8,), float("nan"), dtype=dtype, device=device)
@@ -135,5 +135,5 @@ def test_a_gated_product_in_nf4(activation: str, merged: bool, device: torch.dev
 def test_matrices_that_do_not_fit_the_programs_are_named(
     heights: tuple[int, ...], width: int, gated: bool, device: torch.device
 ) -> None:
-    parts = [Nf4Weight.of(_weight((height, width), device)) for height in heights]
+    parts = [FourBitWeight.of(_weight((height, width), device)) for height in heights]
     assert nf4_matvec.problem(parts, gated) is not None

@@ -12,7 +12,7 @@ from tests.engine.kernels.conftest import rows
 from tests.engine.kernels.test_nf4 import _weight
 from tests.engine.numerics import REDUCTION, judge, mutants_fail
 from tunesmith_engine.kernels import nf4_rows
-from tunesmith_engine.kernels.nf4 import Nf4Weight, dequantise
+from tunesmith_engine.kernels.nf4 import FourBitWeight, dequantise
 from tunesmith_engine.kernels.nf4_matvec import NF4_TABLE
 
 DTYPES = [torch.bfloat16, torch.float16]
@@ -40,7 +40,7 @@ def test_rows_are_multiplied(
     dtype: torch.dtype,
     device: torch.device,
 ) -> None:
-    parts = [Nf4Weight.of(_weight((height, width), device, nested=nested)) for height in heights]
+    parts = [FourBitWeight.of(_weight((height, width), device, nested=nested)) for height in heights]
     x = rows(num_rows, width + extra, dtype, device, 1)
     beside = rows(sum(heights), extra, dtype, device, 3) if extra else None
     assert nf4_rows.problem(parts, num_rows, dtype) is None
@@ -58,7 +58,7 @@ def test_rows_are_multiplied(
 def test_inputs_are_divided_where_outputs_are_few(device: torch.device) -> None:
     def splits(height: int, width: int) -> int:
         meta = torch.empty(0)
-        return nf4_rows.num_splits([Nf4Weight(meta, meta, meta, None, None, None, (height, width), 64, 0)])
+        return nf4_rows.num_splits([FourBitWeight(meta, meta, meta, None, None, None, (height, width), 64, 0)])
 
     assert [splits(64, 128), splits(64, 256), splits(64, 384), splits(64, 4096)] == [2, 4, 2, 8]
     assert splits(64 * nf4_rows.PROGRAMS, 4096) == 1
@@ -87,5 +87,5 @@ def test_the_rounded_table_is_as_near_as_said() -> None:
 def test_what_does_not_fit_is_named(
     num_rows: int, heights: tuple[int, ...], width: int, block: int, dtype: torch.dtype, device: torch.device
 ) -> None:
-    parts = [Nf4Weight.of(_weight((height, width), device, block_size=block)) for height in heights]
+    parts = [FourBitWeight.of(_weight((height, width), device, block_size=block)) for height in heights]
     assert nf4_rows.problem(parts, num_rows, dtype) is not None
