@@ -85,21 +85,22 @@ def padded_ranks(rank: int) -> int:
     return max(LEAST_RANKS, 1 << (rank - 1).bit_length())
 
 
+def is_of_experts(name: str) -> bool:
+    """Return whether a tensor is of the experts of a layer; in a 4-bit base their matrices are packed."""
+    return _EXPERT.search(name) is not None
+
+
 def stacked_numbers(card: ModelCard) -> tuple[int, int]:
     """Return the weights of all experts of a model, and those of a layer's, which are packed and unpacked together."""
-    experts = sparse_mlp(card)
-    if experts is None:
-        return 0, 0
-    of_layer = 3 * experts.num_experts * experts.width * card.hidden_size
-    return experts.num_layers * of_layer, of_layer
+    of_layers: dict[str, int] = {}
+    for match, shape in _expert_weights(card):
+        of_layers[match[1]] = of_layers.get(match[1], 0) + math.prod(shape)
+    return sum(of_layers.values()), max(of_layers.values(), default=0)
 
 
 def sparse_mlp(card: ModelCard) -> SparseMlp | None:
     """Return what a model's mixtures of experts look like; None where it has none."""
-    # The biases of stacked experts have two sides, too.
-    weights = ((name, shape) for name, shape in card.shapes.items() if not name.endswith("bias"))
-    matches = ((_EXPERT.search(name), shape) for name, shape in weights if len(shape) in (2, 3))
-    found = [(match, shape) for match, shape in matches if match]
+    found = _expert_weights(card)
     if not found:
         return None
     numbers = [shape[0] if len(shape) == 3 else int(match[2] or 0) + 1 for match, shape in found]
@@ -115,6 +116,14 @@ def sparse_mlp(card: ModelCard) -> SparseMlp | None:
         shared_width=max(shared, default=0),
         has_shared_gate=any("shared_expert_gate" in name for name in card.linear_shapes),
     )
+
+
+def _expert_weights(card: ModelCard) -> list[tuple[re.Match[str], tuple[int, ...]]]:
+    """Return the names of the matrices of experts, as `_EXPERT` reads them, and their shapes."""
+    # The biases of stacked experts have two sides, too.
+    weights = ((name, shape) for name, shape in card.shapes.items() if not name.endswith("bias"))
+    matches = ((_EXPERT.search(name), shape) for name, shape in weights if len(shape) in (2, 3))
+    return [(match, shape) for match, shape in matches if match]
 
 
 def num_ranks(spec: RunSpec, card: ModelCard) -> int:

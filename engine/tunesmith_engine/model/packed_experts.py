@@ -23,6 +23,7 @@ from transformers.integrations.bitsandbytes import Bnb4bitQuantize
 from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING
 from transformers.quantizers.quantizer_bnb_4bit import Bnb4BitHfQuantizer
 
+from tunesmith_core.expert_memory import is_of_experts
 from tunesmith_engine.model import mxfp4
 from tunesmith_engine.model.stacked import is_stack, packed_stack, stacks
 
@@ -40,9 +41,9 @@ def unpack_when_read(model: nn.Module, dtype: torch.dtype) -> None:
 
     Those that lie whole in files of which the rest is packed are packed first.
     """
-    for module in list(model.modules()):
+    for name, module in list(model.named_modules()):
         for role, weight in list(module._parameters.items()):
-            if not isinstance(weight, Params4bit) and is_stack(module, role):
+            if not isinstance(weight, Params4bit) and _is_stack(model, f"{name}.{role}"):
                 module._parameters[role] = weight = _packed(weight)
             if isinstance(weight, Params4bit) and len(weight.quant_state.shape) == 3:
                 weight.quant_state.dtype = dtype
@@ -94,8 +95,9 @@ class _Pack(Bnb4bitQuantize):
 
 
 def _is_stack(model: Any, name: str) -> bool:  # Any: a transformers model
+    """Return whether a weight is packed: other ones of three dimensions, of recurrences say, are far more sensitive."""
     module, _, role = name.rpartition(".")
-    return is_stack(model.get_submodule(module), role)
+    return is_of_experts(name) and is_stack(model.get_submodule(module), role)
 
 
 # While adapters are put on and used

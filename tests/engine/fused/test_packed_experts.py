@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from bitsandbytes.functional import dequantize_4bit
 from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import AutoModelForCausalLM
 
+from tests.engine import causal_types
 from tests.engine.fused import families
 from tests.engine.fused.test_model import compute, fused, reference, row_loss, rows
 from tests.engine.fused.test_sparse import EXPERTS
 from tests.packed_models import with_experts_in_mxfp4
+from tunesmith_core.expert_memory import stacked_numbers
+from tunesmith_core.model_cards import read_model_card
 from tunesmith_engine.model.load import load_model, num_parameters
 from tunesmith_engine.model.stacked import packed_stack, stacks
 
@@ -83,3 +88,33 @@ def test_an_adapter_has_the_names_that_it_has_on_whole_weights(tmp_path: Path) -
         return {name: weight.shape for name, weight in adapted.named_parameters() if "lora_" in name}
 
     assert shapes(model) == shapes(whole)
+
+
+def saved(model: Any, folder: Path) -> Path:  # Any: a transformers model
+    """Write a model folder that can be loaded and planned for."""
+    model.save_pretrained(folder)
+    (folder / "tokenizer.json").write_text("{}")
+    return folder
+
+
+def num_packed(model: torch.nn.Module) -> int:
+    """Return how many numbers of a model's stacks are packed."""
+    packed = [packed_stack(module, role) for module in model.modules() for role in stacks(module)]
+    return sum(weight.quant_state.shape.numel() for weight in packed if weight is not None)
+
+
+@pytest.mark.parametrize("name", families.marked(families.SPARSE))
+def test_what_is_packed_is_what_a_plan_counts(tmp_path: Path, name: str) -> None:
+    folder = saved(families.make(name), tmp_path)
+    num_of_experts, _ = stacked_numbers(read_model_card(folder))
+    assert num_of_experts > 0
+    assert num_packed(load_model(folder, compute(), four_bit=True)) == num_of_experts
+
+
+@pytest.mark.parametrize("kind", ["recurrent_gemma", "zamba", "rwkv"])
+def test_weights_of_recurrences_are_not_packed(tmp_path: Path, kind: str) -> None:
+    """Gates and rates of three dimensions, which a few wrong bits change for all that follows."""
+    folder = saved(AutoModelForCausalLM.from_config(causal_types.make_config(kind)), tmp_path)
+    model = load_model(folder, compute(), four_bit=True)
+    assert num_packed(model) == 0
+    assert any(stacks(module) for module in model.modules())
