@@ -418,7 +418,7 @@ class LatentShape:
         num_heads: of queries, keys and values.
         plain_dim, turning_dim, value_dim: widths of the parts of a head.
         latent_dim: width of the latents of keys and values.
-        scale, rotary, interleaved: as in `AttentionShape`.
+        scale, rotary, interleaved, temperature: as in `AttentionShape`.
         output_gate: each head's output is multiplied by sigmoid(its gate) (Ling 3).
     """
 
@@ -437,6 +437,7 @@ class LatentShape:
     rotary: bool = True
     interleaved: bool = False
     output_gate: bool = False
+    temperature: Temperature | None = None
 
     @property
     def inner(self) -> AttentionShape:

@@ -16,7 +16,7 @@ from tunesmith_engine.attention import Backend, Operands, choose, shared
 from tunesmith_engine.fused.attention_block import inputs_backward, num_parts
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
-from tunesmith_engine.fused.queries_keys import Rotary
+from tunesmith_engine.fused.queries_keys import Rotary, warm
 from tunesmith_engine.fused.weight_gradients import WeightGradients
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import latent_heads, rms_norm
@@ -173,6 +173,7 @@ class LatentBlock:
         inside = to_expanded[:, : self._expanded]
         turning = to_inputs[:, self.shape.turning_columns]
         table = self._table(rotary)
+        warm(self.shape, rotary, q)
         latent_heads.gather(self._form, (q, k, v), table, to_queries[:, : self._queries], inside, turning)
         # From the last to the first, as in any backward pass.
         for expansion, norm, latents, columns, expanded in reversed(self._expansions(qkv)):
@@ -287,6 +288,7 @@ class LatentBlock:
         turning = qkv[:, self.shape.turning_columns]
         outs = parts[0], parts[1], parts[2]
         latent_heads.spread(self._form, queries, qkv[:, -self._expanded :], turning, self._table(rotary), outs)
+        warm(self.shape, rotary, parts[0])
         return parts
 
     def _slopes(self, num_tokens: int, to_inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

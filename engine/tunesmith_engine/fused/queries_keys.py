@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from tunesmith_engine.kernels import rms_norm, rope
-from tunesmith_engine.mixer_shapes import AttentionShape, Norm
+from tunesmith_engine.mixer_shapes import AttentionShape, LatentShape, Norm
 
 AddNorm = Callable[[Norm, torch.Tensor, torch.Tensor, torch.Tensor], None]
 """Adds the gradients of a norm's weights: it, the gradient of its output, its input and statistics."""
@@ -41,7 +41,7 @@ def forward(shape: AttentionShape, raw: Pair, rotary: Rotary, outs: Pair) -> Non
             heads, _ = _normed(shape, norm, out)
             out.copy_(heads)
     if shape.temperature is not None:
-        _warm(shape, rotary, outs[0])
+        warm(shape, rotary, outs[0])
 
 
 def backward(
@@ -54,7 +54,7 @@ def backward(
     """
     slopes: Pair = (gradients[0].clone(), gradients[1].clone())
     if shape.temperature is not None:
-        _warm(shape, rotary, slopes[0])
+        warm(shape, rotary, slopes[0])
     if shape.norms_last:
         before: Pair = (torch.empty_like(raw[0]), torch.empty_like(raw[1]))
         _before_last_norm(shape, raw, rotary, before)
@@ -71,6 +71,12 @@ def backward(
         if norm is not None:
             _through_norm(shape, norm, part, slope, add_norm)
         out.copy_(slope)
+
+
+def warm(shape: AttentionShape | LatentShape, rotary: Rotary, queries: torch.Tensor) -> None:
+    """Multiply queries by their temperature, where they are."""
+    if shape.temperature is not None and rotary.positions is not None:
+        queries.mul_(shape.temperature.at(rotary.positions)[:, None].to(queries.dtype))
 
 
 def _before_last_norm(shape: AttentionShape, raw: Pair, rotary: Rotary, outs: Pair) -> None:
@@ -120,9 +126,3 @@ def _through_norm(
     if add_norm is not None:
         add_norm(norm, of_rows, rows, statistics)
     rms_norm.norm_backward(of_rows, rows, norm, statistics, of_rows)
-
-
-def _warm(shape: AttentionShape, rotary: Rotary, queries: torch.Tensor) -> None:
-    """Multiply queries by their temperature, where they are."""
-    if shape.temperature is not None and rotary.positions is not None:
-        queries.mul_(shape.temperature.at(rotary.positions)[:, None].to(queries.dtype))

@@ -27,7 +27,11 @@ from tunesmith_engine.model.foreign import reading, refused
 from tunesmith_engine.model.heads import NAME as HEAD_NAME
 from tunesmith_engine.model.heads import Head, kind_of_model
 from tunesmith_engine.model.packed import StoredWeights
-from tunesmith_engine.model.patches import never_look_for_packed_rows, never_reserve_weights_in_one_piece
+from tunesmith_engine.model.patches import (
+    know_mistral_4,
+    never_look_for_packed_rows,
+    never_reserve_weights_in_one_piece,
+)
 from tunesmith_engine.model.quant import calculate_in, int8_config, never_pack_for_the_cpu, nf4_config
 from tunesmith_engine.model.targets import is_of_adapter
 
@@ -52,6 +56,7 @@ def load_config(folder: Path) -> Any:  # Any: transformers' config of this model
         UserError: `model-files-missing-or-corrupt` or `model-kind-unsupported`.
         EnvironmentProblem: `transformers-version-mismatch`.
     """
+    know_mistral_4()
     path = folder / "config.json"
     values = read_object(path)
     model_type = values.get("model_type")

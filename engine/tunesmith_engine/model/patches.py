@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from transformers import masking_utils, modeling_utils
+from transformers import AutoModelForCausalLM, Mistral4Config, Mistral4ForCausalLM, masking_utils, modeling_utils
 
 
 def _no_packed_rows(_: torch.Tensor) -> None:
@@ -17,6 +17,11 @@ def never_look_for_packed_rows() -> None:
     """
     if hasattr(masking_utils, "find_packed_sequence_indices"):
         masking_utils.find_packed_sequence_indices = _no_packed_rows
+
+
+def know_mistral_4() -> None:
+    """Let transformers find the class of Mistral 4's text part by its config, which it has but doesn't list."""
+    AutoModelForCausalLM.register(Mistral4Config, Mistral4ForCausalLM, exist_ok=True)
 
 
 def _reserve_nothing(*_: object, **__: object) -> None:

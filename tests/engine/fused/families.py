@@ -22,6 +22,7 @@ from tests.engine.fused.family_shapes import (
     SCAN,
     STATES,
 )
+from tunesmith_engine.model.patches import know_mistral_4
 
 SIZES: dict[str, Any] = {
     "vocab_size": 160,
@@ -237,6 +238,18 @@ SPARSE: dict[str, dict[str, Any]] = {
         **EXPERTS,
     },
     "axk1": {"model_type": "axk1", **LATENT, **GROUPS, "head_dim": 12, "mlp_layer_types": ["dense", "sparse"]},
+    "mistral4": {
+        "model_type": "mistral4",
+        **LATENT,
+        **GROUPS,
+        "head_dim": 20,
+        "rope_parameters": {
+            **YARN_ROPE,
+            "partial_rotary_factor": 0.6,
+            "llama_4_scaling_beta": 0.3,
+            "original_max_position_embeddings": 4,
+        },
+    },
     "hy3": {"model_type": "hy_v3", "head_dim": 16, **EXPERTS},
 }
 
@@ -450,7 +463,7 @@ BY_RULES = ("kimi-linear", "bailing-hybrid", "olmo-hybrid")
 VARIANTS = frozenset({"lfm2-biases", "dbrx"})
 """Models that repeat shapes of others, or whose shapes few models have."""
 
-WITH_LATENTS = frozenset({"minicpm3", "deepseek-v2", "deepseek-v3", "youtu", "glm4-moe-lite", "axk1"})
+WITH_LATENTS = frozenset({"minicpm3", "deepseek-v2", "deepseek-v3", "youtu", "glm4-moe-lite", "axk1", "mistral4"})
 SAME_LABELS = frozenset({"bart", "marian", "mvp", "trocr", "mbart", "pegasus", "bigbird-pegasus", "whisper"})
 """Models whose own loss wants labels that are already moved to the token before."""
 
@@ -483,6 +496,7 @@ def make(name: str, seed: int = 0, **overrides: Any) -> Any:  # Any: a transform
     with_reasons = {**MLP_UNFUSED, **MIXERS_AS_WRITTEN, **NORMS_ALONE, **LAYERS_AS_WRITTEN, **NOT_FUSABLE}
     whole = {**FUSED, **DRAWING}
     family = whole[name] if name in whole else with_reasons[name][0]
+    know_mistral_4()
     config = AutoConfig.for_model(**{**SIZES, **family, **overrides})
     state = torch.get_rng_state()
     torch.manual_seed(seed)

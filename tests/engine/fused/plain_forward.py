@@ -25,6 +25,7 @@ from tunesmith_engine.mixer_shapes import (
     ParallelShape,
     Piece,
     StateSpaceShape,
+    Temperature,
     branches_of,
 )
 from tunesmith_engine.shapes import (
@@ -262,9 +263,7 @@ def _attention(
     q, k, v, gates = projected.tensor_split(ends, dim=-1)
     q = _heads(q, shape, shape.query_norm, table)
     if shape.temperature is not None:
-        place = torch.cat([torch.arange(length) for length in lengths]).to(q.dtype)
-        warm = shape.temperature
-        q = q * (1.0 + warm.factor * torch.log(1.0 + ((place + warm.offset) / warm.period).floor()))[:, None, None]
+        q = q * _warmth(shape.temperature, lengths, q.dtype)
     if shape.source is None:
         k = _heads(k, shape, shape.key_norm, table)
         v = _clipped(v.reshape(len(v), -1, shape.value_dim), shape) * shape.value_scale
@@ -280,6 +279,12 @@ def _attention(
         opened = torch.log(1.0 + torch.exp(gates)) if shape.head_gate == "softplus" else 1.0 / (1.0 + torch.exp(-gates))
         attended = (attended.unflatten(1, (shape.num_heads, -1)) * opened[..., None]).flatten(1)
     return shape.output(attended / (1.0 + torch.exp(-gates)) if shape.output_gate else attended)
+
+
+def _warmth(warm: Temperature, lengths: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Return what queries are multiplied by, [T, 1, 1]."""
+    place = torch.cat([torch.arange(length) for length in lengths]).to(dtype)
+    return (1.0 + warm.factor * torch.log(1.0 + ((place + warm.offset) / warm.period).floor()))[:, None, None]
 
 
 def _latent(
@@ -298,6 +303,8 @@ def _latent(
         own = expanded[:, head * (shape.plain_dim + shape.value_dim) :]
         turned = _heads(q[:, shape.plain_dim :], turning, None, table)[:, 0]
         q = torch.cat([q[:, : shape.plain_dim], turned], dim=-1)[:, None]
+        if shape.temperature is not None:
+            q = q * _warmth(shape.temperature, lengths, q.dtype)
         k = torch.cat([own[:, : shape.plain_dim], shared], dim=-1)[:, None]
         v = own[:, shape.plain_dim : shape.plain_dim + shape.value_dim][:, None]
         one = replace(shape.inner, num_heads=1, num_key_value_heads=1)

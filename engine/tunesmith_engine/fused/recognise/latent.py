@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from tunesmith_engine.fused.recognise import steps
 from tunesmith_engine.fused.recognise.attention import SPREAD, attended, turned_heads
 from tunesmith_engine.fused.recognise.parts import check_no_dropout, linear_sizes, normalise, read_norm
 from tunesmith_engine.fused.recognise.rotary import Layout, in_pairs
@@ -65,6 +66,7 @@ def read_latent(name: str, module: nn.Module, layout: Layout | None) -> LatentSh
         latent_dim=int(module.kv_lora_rank),
         scale=float(module.scaling),
         output_gate=bool(gates),
+        temperature=steps.temperature(module),
     )
     _check_sizes(name, shape)
     return _with_rotation(name, module, shape, layout)
@@ -115,6 +117,10 @@ def _with_rotation(name: str, module: nn.Module, shape: LatentShape, layout: Lay
     twin = replaced(module, parts, {})
     twin.config = copy.copy(module.config)
     twin.config._attn_implementation = "eager"
+    if tried.temperature is not None:
+        for key, value in steps.positions_in_trial(module).items():
+            setattr(twin.config, key, value)
+        tried = replace(tried, temperature=steps.TEMPERATURE)
     # Each head has keys of its own, whatever a config says that was made for other attention.
     twin.num_key_value_groups = 1
     x = make.numbers(1, NUM_TOKENS, WIDTH) * (SPREAD / (shape.scale * shape.inner.head_dim**0.5)) ** 0.5
@@ -182,6 +188,8 @@ def _plain(
     )
     turned_queries, turned = (turned_heads(turns, part, None, cos, sin) for part in (turning_queries, turning))
     q = torch.cat([plain.unflatten(-1, (shape.num_heads, -1)).transpose(0, 1), turned_queries], dim=-1)
+    if shape.temperature is not None:
+        q = q * shape.temperature.at(torch.arange(q.shape[1]))[:, None]
     k = torch.cat([keys, turned.expand(shape.num_heads, -1, -1)], dim=-1)
     result = attended(shape.inner, q, k, values)
     if not shape.output_gate:

@@ -62,7 +62,7 @@ def with_steps(name: str, module: nn.Module, shape: AttentionShape) -> Attention
         shape,
         value_scale=float(getattr(module, "v_scale", 1.0)) if "v_scale" in used else 1.0,
         clip=_clip(module),
-        temperature=_temperature(module),
+        temperature=temperature(module),
         sinks=None if sinks is None else sinks.detach(),
         trained_sinks=sinks if sinks is not None and sinks.requires_grad else None,
         output_norm=norm,
@@ -84,8 +84,7 @@ def shown(module: nn.Module, shape: AttentionShape, make: StandIns) -> tuple[Ste
     if shape.temperature is not None:
         now = TEMPERATURE
         if _by_positions(module):
-            changed = {"llama_4_scaling_beta": now.factor, "original_max_position_embeddings": now.period}
-            steps.of_config["rope_parameters"] = {**module.config.rope_parameters, **changed}
+            steps.of_config |= positions_in_trial(module)
         else:
             steps.attributes |= {"attn_scale": now.factor, "floor_scale": now.period}
         shape = replace(shape, temperature=replace(now, offset=shape.temperature.offset))
@@ -99,7 +98,14 @@ def _clip(module: nn.Module) -> float | None:
     return float(clip) if clip else None
 
 
-def _temperature(module: nn.Module) -> Temperature | None:
+def positions_in_trial(module: nn.Module) -> dict[str, Any]:  # Any: values of a config
+    """Return what a config says in a trial so that a temperature by positions shows."""
+    now = {"llama_4_scaling_beta": TEMPERATURE.factor, "original_max_position_embeddings": TEMPERATURE.period}
+    return {"rope_parameters": {**module.config.rope_parameters, **now}}
+
+
+def temperature(module: nn.Module) -> Temperature | None:
+    """Return by what a module's code multiplies its queries for their positions, if it does."""
     if _by_positions(module):
         table = module.config.rope_parameters
         factor, period = table.get("llama_4_scaling_beta"), table.get("original_max_position_embeddings")
