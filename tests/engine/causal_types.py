@@ -11,7 +11,9 @@ from transformers import AutoModelForCausalLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-TYPES = list(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+from tunesmith_engine.model.patches import NOT_LISTED, know_language_model
+
+TYPES = [*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *NOT_LISTED]
 
 _BY_VALUE = {
     64: "hidden_size n_embd d_model dim embedding_size emb_dim attention_hidden_size",
@@ -128,6 +130,10 @@ OWN: dict[str, dict[str, Any]] = {
 """What a type needs beside `SMALL`."""
 
 
+SECTIONS = {"glm4v": [4, 2, 2], "glm4v_moe": [2, 1, 1], "qwen2_vl": [4, 2, 2], "qwen2_5_vl": [4, 2, 2]}
+"""Pairs of a head that turn by a token's time, height and width; for texts these are the same."""
+
+
 def make_config(kind: str, **overrides: Any) -> Any:  # Any: a transformers config
     """Return a small config of a type without dropout.
 
@@ -140,6 +146,8 @@ def make_config(kind: str, **overrides: Any) -> Any:  # Any: a transformers conf
         for name, value in vars(part).items():
             if isinstance(value, float) and ("drop" in name):
                 setattr(part, name, 0.0)
+    if kind in SECTIONS:
+        config.text_config.rope_parameters["mrope_section"] = SECTIONS[kind]
     return config
 
 
@@ -157,7 +165,8 @@ def write_model(kind: str, folder: Path, tokenizer: Path, **overrides: Any) -> P
     """Write a model of a type with random weights and the tokenizer of another folder; return its folder."""
     config = make_config(kind, **overrides)
     # Some modules can only be imported outside a device context.
-    getattr(transformers, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[kind])
+    getattr(transformers, {**MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, **NOT_LISTED}[kind])
+    know_language_model(kind)
     state = torch.get_rng_state()
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)

@@ -36,9 +36,9 @@ TOLERANCE = 1e-5
 
 QUICK = (
     "bamba bloom deepseek_v4 falcon falcon_h1 gemma3n_text gpt2 gpt_oss llama4_text mamba mixtral phimoe prophetnet "
-    "qwen3_next rwkv xglm".split()
+    "qwen3_next qwen3_vl rwkv xglm".split()
 )
-"""One of each sort: state spaces, convolutions, several kinds of routers, stacked experts, old positions, ALiBi."""
+"""One of each sort: state spaces, convolutions, several routers, stacked experts, old positions, ALiBi, images."""
 
 LOOKS_AHEAD = (
     "bert bert-generation big_bird camembert cpmant data2vec-text electra ernie megatron-bert rembert roberta "

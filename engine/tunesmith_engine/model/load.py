@@ -28,7 +28,7 @@ from tunesmith_engine.model.heads import NAME as HEAD_NAME
 from tunesmith_engine.model.heads import Head, kind_of_model
 from tunesmith_engine.model.packed import StoredWeights
 from tunesmith_engine.model.patches import (
-    know_mistral_4,
+    know_language_model,
     never_look_for_packed_rows,
     never_reserve_weights_in_one_piece,
 )
@@ -56,7 +56,6 @@ def load_config(folder: Path) -> Any:  # Any: transformers' config of this model
         UserError: `model-files-missing-or-corrupt` or `model-kind-unsupported`.
         EnvironmentProblem: `transformers-version-mismatch`.
     """
-    know_mistral_4()
     path = folder / "config.json"
     values = read_object(path)
     model_type = values.get("model_type")
@@ -68,6 +67,7 @@ def load_config(folder: Path) -> Any:  # Any: transformers' config of this model
             part.pop(key, None)
     if not isinstance(model_type, str):
         raise TunesmithError("model-files-missing-or-corrupt", "{folder}: model_type is missing.", folder=path)
+    know_language_model(model_type)
     if model_type not in CONFIG_MAPPING:
         raise TunesmithError(
             "transformers-version-mismatch",

@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 import torch
-from transformers import AutoModelForCausalLM, Mistral4Config, Mistral4ForCausalLM, masking_utils, modeling_utils
+import transformers
+from transformers import AutoModelForCausalLM, masking_utils, modeling_utils
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+
+FOR_IMAGES = (
+    "aya_vision cohere2_vision exaone4_5 glm4v glm4v_moe idefics3 internvl lfm2_vl llava llava_next llava_onevision "
+    "mistral3 qwen2_5_vl qwen2_vl qwen3_vl qwen3_vl_moe smolvlm".split()
+)
+"""Models for images and texts that read texts alone as well."""
+NOT_LISTED = {"mistral4": "Mistral4ForCausalLM"} | {
+    kind: MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES[kind] for kind in FOR_IMAGES
+}
+"""Classes by types of models that train on texts, though transformers 5.23 doesn't list them as language models."""
 
 
 def _no_packed_rows(_: torch.Tensor) -> None:
@@ -19,9 +32,11 @@ def never_look_for_packed_rows() -> None:
         masking_utils.find_packed_sequence_indices = _no_packed_rows
 
 
-def know_mistral_4() -> None:
-    """Let transformers find the class of Mistral 4's text part by its config, which it has but doesn't list."""
-    AutoModelForCausalLM.register(Mistral4Config, Mistral4ForCausalLM, exist_ok=True)
+def know_language_model(model_type: str) -> None:
+    """Let transformers find the class of a model that reads texts alone, though it doesn't list it as one that does."""
+    if model_type in NOT_LISTED:
+        kind = getattr(transformers, NOT_LISTED[model_type])
+        AutoModelForCausalLM.register(CONFIG_MAPPING[model_type], kind, exist_ok=True)
 
 
 def _reserve_nothing(*_: object, **__: object) -> None:

@@ -22,7 +22,7 @@ from tests.engine.fused.family_shapes import (
     SCAN,
     STATES,
 )
-from tunesmith_engine.model.patches import know_mistral_4
+from tunesmith_engine.model.patches import know_language_model
 
 SIZES: dict[str, Any] = {
     "vocab_size": 160,
@@ -496,8 +496,8 @@ def make(name: str, seed: int = 0, **overrides: Any) -> Any:  # Any: a transform
     with_reasons = {**MLP_UNFUSED, **MIXERS_AS_WRITTEN, **NORMS_ALONE, **LAYERS_AS_WRITTEN, **NOT_FUSABLE}
     whole = {**FUSED, **DRAWING}
     family = whole[name] if name in whole else with_reasons[name][0]
-    know_mistral_4()
     config = AutoConfig.for_model(**{**SIZES, **family, **overrides})
+    know_language_model(config.model_type)
     state = torch.get_rng_state()
     torch.manual_seed(seed)
     # "sdpa" leaves Gemma 2's soft cap out in some versions of transformers.

@@ -322,9 +322,8 @@ def _check_trained(model: AnyModel, body: Body, shape: ModelShape) -> list[str]:
     idle = [part for layer in shape.layers if isinstance(layer, LayerShape) for part in layer.idle]
     in_texts = {id(parameter) for parameter in [*body.module.parameters(), *shape.head.parameters()]}
     in_texts -= {id(parameter) for part in idle for parameter in part.parameters()}
-    has_images = body.name.endswith("language_model")
     for name, parameter in left.items():
-        if id(parameter) in in_texts or not (has_images or idle):
+        if id(parameter) in in_texts or not (body.among_images or idle):
             raise NotFusableError(
                 "{name} is trained, and only linear layers of the decoder can be trained fused.", name=name
             )

@@ -17,6 +17,8 @@ NORM = (
 )
 EMBEDDING_NORM = ("word_embeddings_layernorm", "layernorm_embedding")
 HEAD = ("lm_head", "embed_out", "output_projection", "proj_out")
+AMONG_IMAGES = ("language_model", "text_model")
+"""Decoders inside models for images and texts."""
 POSITIONS = ("wpe", "embed_positions", "positions_embed")
 
 
@@ -93,6 +95,12 @@ class Body:
     def part(self, name: str) -> AnyModel:
         """Return a part of the decoder."""
         return getattr(self.module, name)
+
+    @property
+    def among_images(self) -> str | None:
+        """The name of the decoder inside a model for images and texts; None for a model of texts alone."""
+        last = self.name.rpartition(".")[2]
+        return last if last in AMONG_IMAGES else None
 
     @property
     def last_norm(self) -> tuple[str, nn.Module]:

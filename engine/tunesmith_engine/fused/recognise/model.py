@@ -15,7 +15,7 @@ from transformers.modeling_outputs import MoeModelOutputWithPast
 
 from tunesmith_engine.fused.recognise import balance, per_layer, words
 from tunesmith_engine.fused.recognise.biases import BIASES, slopes_of
-from tunesmith_engine.fused.recognise.body import Body, body_of, head_of
+from tunesmith_engine.fused.recognise.body import AMONG_IMAGES, Body, body_of, first_of, head_of
 from tunesmith_engine.fused.recognise.parts import check_no_dropout, linear_sizes, normalise, read_norm
 from tunesmith_engine.fused.recognise.rotary import RotaryTables, without_table
 from tunesmith_engine.fused.recognise.stand_ins import (
@@ -68,6 +68,7 @@ class _Results(MoeModelOutputWithPast):
 
     image_hidden_states: torch.Tensor | None = None
     audio_hidden_states: torch.Tensor | None = None
+    video_hidden_states: torch.Tensor | None = None
     cross_attentions: tuple[torch.Tensor, ...] | None = None
     cache_params: None = None
     shared_kv_states: dict[str, tuple[torch.Tensor, ...]] | None = None
@@ -113,13 +114,13 @@ def find_decoder(whole: AnyModel) -> Body:
     inner, head = getattr(whole, name, None), head_of(whole)
     if inner is None:
         raise NotFusableError("{kind} has no model and lm_head side by side.", kind=type(whole).__name__)
-    has_images = hasattr(inner, "language_model")
+    among_images = first_of(inner, AMONG_IMAGES)
     linear_sizes(head, plain(getattr(whole, head)))
     decoder = inner
-    if has_images:
+    if among_images:
         words.check_words("model", inner, words.WRAPPER | words.OF_IMAGES)
-        name, decoder = f"{name}.language_model", inner.language_model
-        _try_wrapper(inner, decoder)
+        name, decoder = f"{name}.{among_images}", getattr(inner, among_images)
+        _try_wrapper(inner, among_images)
     elif INSIDE in words.words(whole):
         # The head calls it past its wrapper (OPT).
         name, decoder = f"{name}.{INSIDE}", getattr(inner, INSIDE)
@@ -459,15 +460,15 @@ def _hand(layers: Sequence[nn.Module], body: Body, norm: nn.Module) -> torch.Ten
     return ids
 
 
-def _try_wrapper(inner: AnyModel, decoder: AnyModel) -> None:
+def _try_wrapper(inner: AnyModel, decoder: str) -> None:
     """Check that a model for images and texts hands texts on as they are, but for tokens that stand for images.
 
     Raises:
         NotFusableError: it doesn't.
     """
-    embedding = _small_embedding(plain(decoder.embed_tokens), StandIns())
+    embedding = _small_embedding(plain(getattr(inner, decoder).embed_tokens), StandIns())
     expected = embedding(torch.arange(NUM_TOKENS)[None])
-    if not torch.equal(_echoed(inner, embedding, {}), expected):
+    if not torch.equal(_echoed(inner, decoder, embedding, {}), expected):
         raise NotFusableError("model ({kind}) changes what its decoder reads.", kind=type(inner).__name__)
 
 
@@ -477,13 +478,13 @@ def read_placeholders(body: Body, inner: AnyModel) -> Placeholders | None:
     Raises:
         NotFusableError: it reads them as something else.
     """
-    if not body.name.endswith("language_model"):
+    if not body.among_images:
         return None
     embedding = _small_embedding(plain(body.part(body.embedding)), StandIns())
     names = [name for name in PLACEHOLDERS if isinstance(getattr(inner.config, name, None), int)]
     given = {name: place for place, name in enumerate(names, start=1)}
     rows = torch.arange(NUM_TOKENS)[None]
-    result, padded = _echoed(inner, embedding, given), rows.where(rows > len(names), 0)
+    result, padded = _echoed(inner, body.among_images, embedding, given), rows.where(rows > len(names), 0)
     if torch.equal(result, embedding(rows)):
         return None
     if not torch.equal(result, embedding(padded)):
@@ -492,9 +493,9 @@ def read_placeholders(body: Body, inner: AnyModel) -> Placeholders | None:
     return Placeholders(found, int(inner.config.get_text_config().pad_token_id))
 
 
-def _echoed(inner: AnyModel, embedding: nn.Module, ids: dict[str, int]) -> torch.Tensor:
+def _echoed(inner: AnyModel, decoder: str, embedding: nn.Module, ids: dict[str, int]) -> torch.Tensor:
     """Return what a decoder's wrapper hands it for the first tokens; images have the ids that are given, else none."""
-    twin = replaced(inner, {"language_model": _Echo(embedding)}, {})
+    twin = replaced(inner, {decoder: _Echo(embedding)}, {})
     twin.config = copy.deepcopy(inner.config)
     for name in PLACEHOLDERS:
         if isinstance(getattr(twin.config, name, None), int):

@@ -117,23 +117,24 @@ LAYER = frozenset(
 
 MODEL = frozenset(
     "BaseModelOutput BaseModelOutputWithPastAndCrossAttentions DynamicCache EncoderDecoderCache ValueError "
-    "_bidirectional_window_overlay _get_alibi_slopes add_cross_attention alibi allow_is_causal_skip arange "
-    "attention_mask attentions blocks bool build_alibi_tensor build_mpt_alibi_tensor chunked_attention config conv "
-    "copy create_bidirectional_mask create_causal_mask create_chunked_causal_mask create_recurrent_attention_mask "
-    "create_sliding_window_causal_mask cross_attentions cross_attn_prompt cumsum decoder_layers deepcopy device dict "
-    "dim drop dropout dtype emb_dropout embed_dropout embed_in embed_positions embed_scale embed_tokens "
-    "embedding_dropout embedding_multiplier embedding_norm encoder_attention_mask encoder_hidden_states enumerate "
-    "expand final_layer_norm final_layernorm finfo float full full_attention functional get_mask_sizes get_seq_length "
-    "gradient_checkpointing h has_sliding_layers hidden_size hidden_states inputs_embeds is_encoder_decoder "
-    "is_flash_attention_requested is_torchdynamo_compiling isinstance last_hidden_state layer_norm layer_past "
-    "layer_rope_theta layer_type layer_types layerdrop layernorm_embedding layers layers_block_type linear_attention "
-    "ln_f logger long masked_fill math max_seq_len min multi_query mup_enabled ndim next nn norm norm_f num_heads "
-    "num_hidden_layers ones or_mask_function output_attentions output_hidden_states p parameters past_key_values "
-    "past_key_values_length pop pos_emb position_bias position_embeddings position_ids positions_embed project_in "
-    "project_out prompt_length rand repeat reshape return_dict rope_parameters rope_theta rotary_emb rotary_embs "
-    "self_attention_cache self_attn_prompt set shape size sliding_attention sliding_window sqrt tensor to tokens_embed "
-    "torch training tuple unsqueeze use_alibi use_bidirectional_attention use_cache use_learned_position_embeddings "
-    "use_prompt view warn_if_padding_and_no_attention_mask warning_once weight where word_embeddings "
+    "_bidirectional_window_overlay _deepstack_process _get_alibi_slopes add_cross_attention alibi "
+    "allow_is_causal_skip arange attention_mask attentions blocks bool build_alibi_tensor build_mpt_alibi_tensor "
+    "chunked_attention config conv copy create_bidirectional_mask create_causal_mask create_chunked_causal_mask "
+    "create_recurrent_attention_mask create_sliding_window_causal_mask cross_attentions cross_attn_prompt cumsum "
+    "decoder_layers deepcopy deepstack_visual_embeds device dict dim drop dropout dtype emb_dropout embed_dropout "
+    "embed_in embed_positions embed_scale embed_tokens embedding_dropout embedding_multiplier embedding_norm "
+    "encoder_attention_mask encoder_hidden_states enumerate expand final_layer_norm final_layernorm finfo float full "
+    "full_attention functional get_mask_sizes get_seq_length gradient_checkpointing h has_sliding_layers hidden_size "
+    "hidden_states inputs_embeds is_encoder_decoder is_flash_attention_requested is_torchdynamo_compiling is_tracing "
+    "isinstance jit last_hidden_state layer_norm layer_past layer_rope_theta layer_type layer_types layerdrop "
+    "layernorm_embedding layers layers_block_type len linear_attention ln_f logger long masked_fill math max_seq_len "
+    "min multi_query mup_enabled ndim next nn norm norm_f num_heads num_hidden_layers ones or_mask_function "
+    "output_attentions output_hidden_states p parameters past_key_values past_key_values_length pop pos_emb "
+    "position_bias position_embeddings position_ids positions_embed project_in project_out prompt_length rand range "
+    "repeat reshape return_dict rope_parameters rope_theta rotary_emb rotary_embs self_attention_cache "
+    "self_attn_prompt set shape size sliding_attention sliding_window sqrt tensor to tokens_embed torch training "
+    "tuple unsqueeze use_alibi use_bidirectional_attention use_cache use_learned_position_embeddings use_prompt view "
+    "visual_pos_masks warn_if_padding_and_no_attention_mask warning_once weight where word_embeddings "
     "word_embeddings_layernorm wpe wte".split()
 )
 
@@ -184,12 +185,14 @@ MLP_FACTORS = frozenset({"gate_multiplier", "down_multiplier"})
 """Of attention and of an MLP with factors, beside the others."""
 
 OF_IMAGES = frozenset(
-    "audio_hidden_states cat compute_3d_position_ids expand_as get_audio_features get_per_layer_inputs "
-    "get_text_config get_video_features hidden_size_per_layer_input image_grid_thw image_position_ids image_sizes "
-    "input_features input_features_mask input_ids mm_token_type_ids num_frames_per_video numel pad_token_id "
-    "per_layer_inputs pixel_values_videos router_logits second_per_grid_ts shared_kv_states sum text_config "
-    "torch_compilable_check video video_features video_grid_thw video_position_ids vision vision_feature_layer "
-    "vision_feature_select_strategy weight".split()
+    "Tensor append audio_hidden_states batch_num_images cat compute_3d_position_ids deepstack_features "
+    "deepstack_visual_embeds expand_as flatten get_audio_features get_per_layer_inputs get_text_config "
+    "get_video_features hidden_size_per_layer_input image_grid_thw image_position_ids image_sizes input_features "
+    "input_features_mask input_ids inputs_merger list mm_token_type_ids new_zeros num_frames_per_video numel "
+    "pad_token_id per_layer_inputs pixel_attention_mask pixel_values_videos router_logits second_per_grid_ts "
+    "shared_kv_states spatial_shapes sum text_config text_model torch_compilable_check video video_features "
+    "video_grid_thw video_hidden_states video_position_ids vision vision_feature_layer vision_feature_select_strategy "
+    "visual_pos_masks warning weight zip".split()
 )
 """Of a model that puts images, videos and sounds among the texts of its decoder, and of what is around it."""
 
