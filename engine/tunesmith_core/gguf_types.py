@@ -33,6 +33,10 @@ SMALL_PARAMETERS = 3_000_000_000
 
 _HEAD = re.compile(r"(^|\.)lm_head\.weight$")
 _EMBEDDING = re.compile(r"(^|\.)embed_tokens\.weight$")
+_LEFT_OUT = re.compile(
+    r"(^|\.)(vision_tower|vision_model|visual|multi_modal_projector|connector|audio_tower|embed_vision|embed_audio|mtp)\."
+)
+"""Parts that see images or hear, and those that only predict further tokens: a file has the language model."""
 _FINER = re.compile(r"\.(v_proj|down_proj)(\.weight)?$")
 _FUSED = re.compile(r"\.qkv_proj\.weight$")
 
@@ -87,6 +91,7 @@ def about_bytes(type_name: str, shapes: Mapping[str, tuple[int, ...]]) -> int:
         shapes: of the weights, by their names in the model's own files.
     """
     file_type = FILE_TYPES[type_name]
+    shapes = {name: shape for name, shape in shapes.items() if not _LEFT_OUT.search(name)}
     head = _HEAD if any(_HEAD.search(name) for name in shapes) else _EMBEDDING
     return round(sum(_bytes_of(file_type, name, shape, head) for name, shape in shapes.items()))
 

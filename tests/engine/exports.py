@@ -52,9 +52,19 @@ def trained_run(model_folder: Path, **method: Any) -> tuple[Run, PeftModel]:
     return run, model.eval()
 
 
+OF_IMAGES = {"gemma3": "gemma3_text", "mistral3": "ministral3", "llava": "llama", "internvl": "qwen2"}
+"""Types of models for images and texts, and that of the decoder of a small one."""
+
+
 def overrides_for_llama_cpp(kind: str) -> dict[str, Any]:
     """Return what the small config of a type needs to be like its real models."""
+    if kind in OF_IMAGES:
+        inner = OF_IMAGES[kind]
+        return {"text_config": {**causal_types.make_config(inner).to_dict(), **overrides_for_llama_cpp(inner)}}
     config = causal_types.make_config(kind)
+    if kind in ("qwen2_vl", "qwen2_5_vl"):
+        inner = config.text_config.to_dict()
+        return {"text_config": {**inner, "vocab_size": NUM_ROWS, "max_position_embeddings": 512}}
     layers = range(config.num_hidden_layers)
     windowed = {"gemma2": 2, "gemma3_text": 6}
     changes: dict[str, Any] = {"vocab_size": NUM_ROWS, "max_position_embeddings": 512}
@@ -64,6 +74,16 @@ def overrides_for_llama_cpp(kind: str) -> dict[str, Any]:
         changes |= {"query_pre_attn_scalar": config.head_dim, "sliding_window": 8}
     if kind in ("mistral", "phi3"):
         changes["sliding_window"] = None
+    if kind in ("qwen3_5_text", "qwen3_5_moe_text"):
+        rotary = {"rope_theta": 1e4, "partial_rotary_factor": 0.5, "rope_type": "default", "mrope_section": [2, 1, 1]}
+        changes |= {"num_hidden_layers": 4, "layer_types": ["linear_attention", "full_attention"] * 2}
+        changes["rope_parameters"] = rotary
+    if kind == "exaone4":
+        changes |= {"sliding_window": None, "layer_types": ["full_attention" for _ in layers]}
+    if kind == "qwen3_moe":
+        changes["norm_topk_prob"] = True
+    if kind == "olmoe":
+        changes["num_key_value_heads"] = config.num_attention_heads
     if kind == "smollm3":
         changes["no_rope_layers"] = [int((layer + 1) % 4 != 0) for layer in layers]
     return changes

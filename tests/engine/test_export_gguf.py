@@ -20,7 +20,7 @@ from tokenizers import AddedToken, Tokenizer, pre_tokenizers
 from transformers import AutoTokenizer
 
 from tests.engine import causal_types
-from tests.engine.exports import NUM_ROWS, export, fill_disk, run_for_llama_cpp, trained_run
+from tests.engine.exports import NUM_ROWS, OF_IMAGES, export, fill_disk, run_for_llama_cpp, trained_run
 from tests.engine.tokenizers_made import KINDS, write_tokenizer
 from tests.real_runs import example_model
 from tunesmith_core import paths
@@ -45,7 +45,9 @@ from tunesmith_engine.model.lora import trainable
 
 pytestmark = pytest.mark.usefixtures("home", "few_prompts")
 
-QUICK = ["llama", "qwen3", "gemma3_text"]
+QUICK = ["llama", "qwen3", "gemma3_text", "qwen3_moe", "gpt_oss", "lfm2", "qwen3_5_text"]
+INSIDE = {"qwen2_vl_text": "qwen2_vl", "qwen2_5_vl_text": "qwen2_5_vl"}
+"""Decoders of models for images and texts that are no models of their own."""
 DISTURBED = ["f32", "f16", "q8_0"]
 SLOW = ["f32", "q8_0", "q6_k", "q5_k_m", "q4_k_m"]
 
@@ -66,11 +68,41 @@ def test_llama_cpp_computes_what_was_trained(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", [kind for kind in architectures.ARCHITECTURES if kind not in QUICK])
+@pytest.mark.parametrize("kind", [INSIDE.get(kind, kind) for kind in architectures.ARCHITECTURES if kind not in QUICK])
 def test_llama_cpp_computes_what_was_trained_of_every_other_type(kind: str, tmp_path: Path) -> None:
     figures = _check_equal(run_for_llama_cpp(tmp_path, kind), tmp_path / "out")
     assert figures["agreement"] == 1
     assert figures["max_kl"] < 1e-5
+
+
+@pytest.mark.parametrize(
+    "kind", [kind if kind == "mistral3" else pytest.param(kind, marks=pytest.mark.long) for kind in OF_IMAGES]
+)
+def test_the_decoder_of_a_model_for_images_is_exported(kind: str, tmp_path: Path) -> None:
+    figures = _check_equal(run_for_llama_cpp(tmp_path, kind), tmp_path / "out")
+    assert figures["agreement"] == 1
+    assert figures["max_kl"] < 1e-5
+
+
+@pytest.mark.parametrize(
+    "kind", ["gpt_oss", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("qwen3_moe", "granitemoe", "lfm2"))]
+)
+@pytest.mark.parametrize("type_name", ["q8_0", pytest.param("q4_k_m", marks=pytest.mark.long)])
+def test_experts_and_convolutions_of_fewer_bits_pass(kind: str, type_name: Any, tmp_path: Path) -> None:
+    run = run_for_llama_cpp(tmp_path, kind, hidden_size=256, intermediate_size=256)
+    _check_equal(run, tmp_path / "out", type_name)
+
+
+@pytest.mark.parametrize("part", ["alternate", "transposed"])
+def test_experts_that_are_laid_out_otherwise_are_not_kept(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_for_llama_cpp(tmp_path, "gpt_oss", intermediate_size=64)
+    wrong = dataclasses.replace(architectures.ARCHITECTURES["gpt_oss"], **{f"experts_{part}": False})
+    monkeypatch.setattr(writing, "architecture_of", lambda _: wrong)
+    with pytest.raises(TunesmithError) as refusal:
+        export(run, tmp_path / "out", "gguf", type_name="f32")
+    assert refusal.value.code == "export-differs"
 
 
 @pytest.mark.parametrize(
@@ -194,7 +226,15 @@ def test_a_file_that_differs_is_not_kept(
 
 @pytest.mark.usefixtures("all_prompts")
 @pytest.mark.parametrize(
-    ("kind", "method"), [("llama", {}), ("phi3", {}), ("llama", {"rslora": True, "rank": 3, "alpha": 5.0})]
+    ("kind", "method"),
+    [
+        ("llama", {}),
+        ("phi3", {}),
+        ("llama", {"rslora": True, "rank": 3, "alpha": 5.0}),
+        ("qwen3_5_text", {}),
+        ("mistral3", {}),
+        ("gpt_oss", {}),
+    ],
 )
 def test_llama_cpp_adds_an_adapter_as_peft_does(kind: str, method: dict[str, Any], tmp_path: Path) -> None:
     run = run_for_llama_cpp(tmp_path, kind)
@@ -227,10 +267,16 @@ def test_an_adapter_with_its_own_ranks_is_scaled_right(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "method", [{"dora": True}, {"target_modules": ["embed_tokens", "q_proj"]}, {"bias": "lora_only"}]
+    ("kind", "method"),
+    [
+        ("qwen2", {"dora": True}),
+        ("qwen2", {"target_modules": ["embed_tokens", "q_proj"]}),
+        ("qwen2", {"bias": "lora_only"}),
+        ("gpt_oss", {"target_modules": ["q_proj", "gate_up_proj"]}),
+    ],
 )
-def test_an_adapter_that_llama_cpp_does_not_have_is_refused(method: dict[str, Any], tmp_path: Path) -> None:
-    run = run_for_llama_cpp(tmp_path, "qwen2")
+def test_an_adapter_that_llama_cpp_does_not_have_is_refused(kind: str, method: dict[str, Any], tmp_path: Path) -> None:
+    run = run_for_llama_cpp(tmp_path, kind)
     run, _ = trained_run(Path(run.load_spec().model.path), **method)
     with pytest.raises(TunesmithError, match="more than two matrices") as refusal:
         export(run, tmp_path / "out", "gguf-adapter")

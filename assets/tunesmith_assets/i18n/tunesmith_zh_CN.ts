@@ -9871,6 +9871,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>它切分文本的方式不受支持</translation>
     </message>
     <message>
+        <source>it has fewer keys than queries, or other experts</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>it has more tokens than the model</source>
         <translation>它的词元比模型多</translation>
     </message>
@@ -9895,8 +9899,16 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>它的注意力使用滑动窗口</translation>
     </message>
     <message>
+        <source>its attention is in other layers</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>its attention is scaled in another way</source>
         <translation>它的注意力缩放方式不同</translation>
+    </message>
+    <message>
+        <source>its experts are chosen or placed in another way</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>its logits are capped</source>

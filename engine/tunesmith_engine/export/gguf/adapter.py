@@ -19,8 +19,10 @@ from tunesmith_core.exports import BASE_TYPE
 from tunesmith_core.gguf_types import HEADER_BYTES
 from tunesmith_core.operations.host import Host
 from tunesmith_core.runs import display_name
-from tunesmith_engine.export.gguf.architectures import Architecture, Config, architecture_of
-from tunesmith_engine.export.gguf.export import check_libraries, file_name, measure, stops_of
+from tunesmith_engine.export.gguf.architectures import Architecture, architecture_of
+from tunesmith_engine.export.gguf.config import Config
+from tunesmith_engine.export.gguf.export import check_libraries, file_name, measure, stops_of, weights_of
+from tunesmith_engine.export.gguf.gated_delta import OUTPUT
 from tunesmith_engine.export.gguf.tensors import laid_out, names_in_gguf
 from tunesmith_engine.export.gguf.writing import GgufFile, Weights
 from tunesmith_engine.export.merged_card import gguf_card
@@ -64,16 +66,17 @@ def write_gguf_adapter(host: Host, trained: Trained, folder: Path, staging: Stag
         )
     config, model = load_config(folder), trained.load(folder)
     parts = lora_parts(model, config, alpha)
+    context = context_of(config.get_text_config())
     base = _base_file(folder, model, config, trained.tokenizer(folder))
     staging.check_space(base.num_bytes + HEADER_BYTES + sum(part.nbytes for part in parts.values()))
     name = file_name(trained, "lora")
-    _write(staging.part(name), architecture_of(config), display_name(trained.run), alpha, parts)
+    _write(staging.part(name), architecture_of(config.get_text_config()), display_name(trained.run), alpha, parts)
     staging.finish(name, files.sha256_file(staging.part(name)))
     path = staging.part("base")
     base.write(path, "base", "", Progress(host, "converting", base.num_bytes).advance)
     way = Way(
         "gguf-adapter",
-        lambda answers, tokenizer: measure(path, answers, tokenizer, context_of(config), staging.folder / name),
+        lambda answers, tokenizer: measure(path, answers, tokenizer, context, staging.folder / name),
         EQUAL_NATS,
         more_bytes=path.stat().st_size,
     )
@@ -94,17 +97,28 @@ def lora_parts(model: PeftModel, config: Config, alpha: float) -> Parts:
     Raises:
         UserError: `export-unsupported` when the adapter changes more than llama.cpp can add.
     """
+    config = config.get_text_config()
     architecture, parts, left = architecture_of(config), Parts(), set(trainable(model))
-    for name, layer in model.named_modules():
-        if not isinstance(layer, LoraLayer) or ADAPTER in layer.lora_variant or type(layer) is not Linear:
+    layers = {
+        f"{name.removeprefix(PREFIX)}.weight": (name, layer)
+        for name, layer in model.named_modules()
+        if isinstance(layer, LoraLayer) and ADAPTER not in layer.lora_variant and type(layer) is Linear
+    }
+    owns = names_in_gguf(architecture, config, layers)
+    for source, (name, layer) in layers.items():
+        if (own := owns.get(source)) is None:
+            # It is of what sees images, which no text has changed.
+            left -= {f"{name}.lora_{side}.{ADAPTER}.weight" for side in "AB"}
             continue
-        source = f"{name.removeprefix(PREFIX)}.weight"
-        own = names_in_gguf(architecture, config, [source])[source]
         down, up = layer.lora_A[ADAPTER].weight.detach(), layer.lora_B[ADAPTER].weight.detach()
         # Ranks and scales of some layers may be their own.
-        parts[f"{own}.lora_a"] = down
-        factor = layer.scaling[ADAPTER] * len(down) / alpha
-        parts[f"{own}.lora_b"] = laid_out(architecture, config, source, up * factor)
+        up = up * (layer.scaling[ADAPTER] * len(down) / alpha)
+        if source.endswith(OUTPUT):
+            # What changes places are its inputs.
+            down = laid_out(architecture, config, source, down)
+        else:
+            up = laid_out(architecture, config, source, up)
+        parts |= {f"{own}.lora_a": down, f"{own}.lora_b": up}
         left -= {f"{name}.lora_{side}.{ADAPTER}.weight" for side in "AB"}
     if left:
         raise TunesmithError(
@@ -120,7 +134,7 @@ def _base_file(
     folder: Path, model: PeftModel, config: Config, tokenizer: Any
 ) -> GgufFile:  # Any: a transformers tokenizer
     merged = MergedModel(folder, lambda shapes: Merging(model, shapes))
-    weights = merged.weights()
+    weights = weights_of(merged)
     tensors = {name: weight.tensor for name, weight in weights.items()}
     read = Weights(tensors, lambda name: merged.read_base(weights[name]))
     return GgufFile(config, tokenizer, read, BASE_TYPE, stops_of(folder))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from gguf import GGMLQuantizationType
 
 from tunesmith_core import files
 from tunesmith_core.conversations import system_prompt_of
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.expert_memory import is_of_experts
 from tunesmith_core.exports import UNKNOWN_LICENCE
 from tunesmith_core.gguf_types import FILE_TYPES, HEADER_BYTES
 from tunesmith_core.messages import Message
@@ -27,7 +27,7 @@ from tunesmith_engine.export.gguf.proof import ask_file, plain_token
 from tunesmith_engine.export.gguf.tokenizer import is_blind_to_marks
 from tunesmith_engine.export.gguf.writing import GgufFile, Weights
 from tunesmith_engine.export.merged_card import gguf_card
-from tunesmith_engine.export.merged_model import CARD_NAME, MergedModel, is_licence
+from tunesmith_engine.export.merged_model import CARD_NAME, MergedModel, Weight, is_licence
 from tunesmith_engine.export.merging import Merging
 from tunesmith_engine.export.progress import Progress
 from tunesmith_engine.export.proof import EQUAL_NATS, Answer, Figures, Tokenizer, context_of
@@ -36,6 +36,9 @@ from tunesmith_engine.export.staging import Staging
 from tunesmith_engine.export.trained import Trained
 from tunesmith_engine.export.using import in_llama_cpp
 from tunesmith_engine.export.verifying import Way, verify
+
+FURTHER_TOKENS = "mtp."
+"""How names of weights begin that only predict tokens behind the next one; transformers leaves them out."""
 
 UNROUNDED = "f32"
 """The type whose numbers llama.cpp takes as they are."""
@@ -59,7 +62,7 @@ def write_gguf(host: Host, trained: Trained, folder: Path, staging: Staging, typ
     host.phase("converting")
     model = trained.load(folder)
     merged = MergedModel(folder, lambda shapes: Merging(model, shapes))
-    weights = merged.weights()
+    weights = weights_of(merged)
     config, tokenizer = trained.config(folder), trained.tokenizer(folder)
     file = GgufFile(
         config,
@@ -76,7 +79,7 @@ def write_gguf(host: Host, trained: Trained, folder: Path, staging: Staging, typ
         staging.finish(name, file.write(staging.part(name), display_name(trained.run), licence, progress.advance))
     for path in filter(is_licence, merged.copied()):
         shutil.copyfile(path, staging.folder / path.name)
-    way = _way(staging.folder / name, file.formats, type_name, context_of(config))
+    way = _way(staging.folder / name, file, type_name, context_of(config.get_text_config()))
     proof = verify(host, trained, folder, staging, way)
     use = f"```\n{in_llama_cpp(['-m', name], system_prompt_of(trained.run))}\n```"
     if is_blind_to_marks(tokenizer):
@@ -105,11 +108,17 @@ def _for_ollama(host: Host, staging: Staging, text: Modelfile | None) -> str:
     return f"\n\n```\nollama create NAME -f {MODELFILE_NAME}\n```"
 
 
-def _way(path: Path, formats: Mapping[str, GGMLQuantizationType], type_name: str, context: int) -> Way:
-    """Return how a file is compared: it may lose what its numbers lose in transformers, rounded in the same way."""
+def weights_of(merged: MergedModel) -> dict[str, Weight]:
+    """Return the weights of a model by its own names, and those of single experts by their names in its files."""
+    in_files = (weight for weights in merged.files.values() for weight in weights.values())
+    others = (each for each in in_files if not each.in_model and not each.source.startswith(FURTHER_TOKENS))
+    experts = {each.source: each for each in others if is_of_experts(each.source)}
+    return merged.weights() | experts
 
-    def weight(name: str, values: torch.Tensor) -> torch.Tensor:
-        return types.rounded(name, values, formats[name]) if name in formats else values
+
+def _way(path: Path, file: GgufFile, type_name: str, context: int) -> Way:
+    """Return how a file is compared: it may lose what its numbers lose in transformers, rounded in the same way."""
+    formats = file.formats
 
     def inputs(name: str, values: torch.Tensor) -> torch.Tensor:
         return types.rounded_input(values, formats[name]) if name in formats else values
@@ -118,7 +127,7 @@ def _way(path: Path, formats: Mapping[str, GGMLQuantizationType], type_name: str
         f"gguf-{type_name}",
         lambda answers, tokenizer: measure(path, answers, tokenizer, context),
         EQUAL_NATS,
-        None if type_name == UNROUNDED else Rounding(weight, inputs),
+        None if type_name == UNROUNDED else Rounding(file.rounded, inputs),
         path.stat().st_size,
     )
 

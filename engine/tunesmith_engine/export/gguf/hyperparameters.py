@@ -9,9 +9,12 @@ import torch
 from gguf import MODEL_ARCH, GGUFWriter, RopeScalingType
 
 from tunesmith_core.errors import TunesmithError
-from tunesmith_engine.export.gguf.architectures import Architecture, Config, num_layers
+from tunesmith_engine.export.gguf.architectures import Architecture, num_layers
+from tunesmith_engine.export.gguf.config import Config
 
 ROPE_FREQS, ROPE_LONG, ROPE_SHORT = "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"
+
+_YARN_FACTORS = {"mscale", "mscale_all_dim", "attention_factor"}
 
 Rope = dict[str, Any]  # Any: JSON values
 
@@ -36,10 +39,14 @@ def add_hyperparameters(writer: GGUFWriter, architecture: Architecture, config: 
     writer.add_block_count(num_layers(config))
     writer.add_vocab_size(num_rows)
     writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
+    if width := _mlp_width(config):
+        writer.add_feed_forward_length(width)
     writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_head_count_kv(_key_heads(config))
+    if hasattr(config, "layer_norm_eps"):
+        writer.add_layer_norm_eps(config.layer_norm_eps)
+    else:
+        writer.add_layer_norm_rms_eps(getattr(config, "rms_norm_eps", None) or config.norm_eps)
     writer.add_key_length(head_dim(config))
     writer.add_value_length(head_dim(config))
     if is_windowed and window:
@@ -47,12 +54,25 @@ def add_hyperparameters(writer: GGUFWriter, architecture: Architecture, config: 
     if architecture.arch is MODEL_ARCH.GEMMA2:
         writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
         writer.add_final_logit_softcapping(config.final_logit_softcapping)
-    if architecture.arch is MODEL_ARCH.GRANITE:
-        writer.add_attention_scale(config.attention_multiplier)
-        writer.add_embedding_scale(config.embedding_multiplier)
-        writer.add_residual_scale(config.residual_multiplier)
-        writer.add_logit_scale(config.logits_scaling)
+    architecture.more(writer, config)
     _add_rope(writer, architecture, config)
+
+
+def _mlp_width(config: Config) -> int:
+    """Return the width inside MLPs; some configs say two thirds of another number, filled up (LFM2)."""
+    if not getattr(config, "block_auto_adjust_ff_dim", False):
+        return int(getattr(config, "intermediate_size", 0))
+    width = int(2 * config.intermediate_size / 3)
+    if config.block_ffn_dim_multiplier is not None:
+        width = int(config.block_ffn_dim_multiplier * width)
+    return -(-width // config.block_multiple_of) * config.block_multiple_of
+
+
+def _key_heads(config: Config) -> int | list[int]:
+    """Return how many heads keys have, of each layer where some have no attention."""
+    kinds = getattr(config, "layer_types", None) or []
+    number = int(config.num_key_value_heads)
+    return [0 if kind == "conv" else number for kind in kinds] if "conv" in kinds else number
 
 
 def head_dim(config: Config) -> int:
@@ -82,10 +102,12 @@ def _add_rope(writer: GGUFWriter, architecture: Architecture, config: Config) ->
         case "linear":
             writer.add_rope_scaling_type(RopeScalingType.LINEAR)
             writer.add_rope_scaling_factor(rope["factor"])
-        case "yarn" if not rope.keys() & {"mscale", "mscale_all_dim", "attention_factor"}:
+        case "yarn" if architecture.arch is MODEL_ARCH.MISTRAL3 or not rope.keys() & _YARN_FACTORS:
             writer.add_rope_scaling_type(RopeScalingType.YARN)
             writer.add_rope_scaling_factor(rope["factor"])
             writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+            writer.add_rope_scaling_yarn_beta_fast(rope.get("beta_fast") or 32.0)
+            writer.add_rope_scaling_yarn_beta_slow(rope.get("beta_slow") or 1.0)
         case "longrope" if architecture.arch is MODEL_ARCH.PHI3:
             original = _original_context(config)
             scale = config.max_position_embeddings / original

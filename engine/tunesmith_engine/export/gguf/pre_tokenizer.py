@@ -12,6 +12,8 @@ _SHORT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 
 LLAMA_3 = rf"{_SHORT}|{_WORDS}|\p{{N}}{{1,3}}|{_REST}"
 QWEN_2 = rf"{_SHORT}|{_WORDS}|\p{{N}}|{_REST}"
+_REST_WITH_MARKS = _REST.replace(r"\p{L}\p{N}", r"\p{L}\p{M}\p{N}", 1)
+QWEN_35 = rf"{_SHORT}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}|{_REST_WITH_MARKS}"
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _CASED = (rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+", rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*")
 _CASED_REST = _REST.replace(r"[\r\n]*|", r"[\r\n/]*|", 1)
@@ -22,6 +24,7 @@ DIGITS, BYTES, GPT_2 = "single digits", "bytes", "the words of GPT-2"
 NAMES: dict[tuple[str, ...], str] = {
     (LLAMA_3, BYTES): "dbrx",
     (QWEN_2, BYTES): "qwen2",
+    (QWEN_35, BYTES): "qwen35",
     (DIGITS, GPT_2): "smollm",
     (GPT_2,): "gpt-2",
     (GPT_4O, BYTES): "gpt-4o",

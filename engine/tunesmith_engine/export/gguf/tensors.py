@@ -3,32 +3,138 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 
 import torch
 from gguf import get_tensor_name_map
 
 from tunesmith_core.errors import TunesmithError
-from tunesmith_engine.export.gguf.architectures import Architecture, Config, num_layers
+from tunesmith_engine.export.gguf import gated_delta
+from tunesmith_engine.export.gguf.architectures import Architecture, num_layers
+from tunesmith_engine.export.gguf.config import Config
 
 _COMPUTED = re.compile(r"\.(inv_freq|masked_bias|rotary_emb\..*)$")
 """Tables in files of some models that every program computes by itself."""
 
 _ROTATED = re.compile(r"\.self_attn\.(q|k)_proj\.(weight|bias)$")
 
+_AMONG_IMAGES = re.compile(r"^(model\.)?(language_model|text_model)\.(model\.)?")
+"""How names begin in the decoder of a model for images and texts."""
 
-def names_in_gguf(architecture: Architecture, config: Config, names: Iterable[str]) -> dict[str, str]:
-    """Return how weights of the model are called in a GGUF file.
+SHORT_CONVOLUTION = ".conv.conv.weight"
+
+_EXPERT = re.compile(r"^(.*\.experts)\.(\d+)\.(\w+)\.(weight|bias)$")
+"""A weight of one expert. All of a layer are one weight in a GGUF file."""
+_GATE_AND_UP = re.compile(r"^(.*\.experts)\.gate_up_proj(_bias)?$")
+"""Gate and up of all experts of a layer, which are two weights there."""
+
+Read = Callable[[str], torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Which weights of a model become one of a GGUF file.
+
+    Attributes:
+        names: of one weight, or of one for each expert, in their order.
+        shape: in the file.
+        part: of the outputs, where it is only a part of the model's; None for all.
+        transposed: whether the model has inputs before outputs.
+    """
+
+    names: tuple[str, ...]
+    shape: tuple[int, ...]
+    part: slice | None = None
+    transposed: bool = False
+
+    def read(self, architecture: Architecture, config: Config, read: Read) -> torch.Tensor:
+        """Return the weight as llama.cpp has it."""
+        values = [laid_out(architecture, config, name, read(name)) for name in self.names]
+        value = values[0] if _EXPERT.match(self.names[0]) is None else torch.stack(values)
+        value = value.transpose(1, 2) if self.transposed else value
+        return value if self.part is None else value[:, self.part]
+
+    @property
+    def in_model(self) -> str:
+        """The name that the weight, or that all experts together, have in the model."""
+        found = _EXPERT.match(self.names[0])
+        if found is None:
+            return self.names[0]
+        return f"{found[1]}.{'down_proj' if found[3] in ('w2', 'down_proj') else 'gate_up_proj'}"
+
+
+def sources(
+    architecture: Architecture, config: Config, shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, Source]:
+    """Return what each weight of a GGUF file is made of, by its name there.
+
+    Args:
+        architecture: of the model.
+        config: of its decoder.
+        shapes: of the weights by their names in the model, or in its files for those of single experts.
+
+    Raises:
+        UserError: `export-unsupported` for one that the architecture does not have there.
+    """
+    together: dict[str, list[str]] = {}
+    for name in shapes:
+        found = _EXPERT.match(name)
+        together.setdefault(f"{found[1]}.{found[3]}.{found[4]}" if found else name, []).append(name)
+    parts: dict[str, Source] = {}
+    for name, names in together.items():
+        parts |= _parts(architecture, name, names, shapes)
+    return {own: parts[name] for name, own in names_in_gguf(architecture, config, parts).items()}
+
+
+def _parts(
+    architecture: Architecture, name: str, names: list[str], shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, Source]:
+    """Return the weights of a file that one of the model becomes, by names as if the model had them."""
+    shape = shapes[names[0]]
+    if _EXPERT.match(names[0]):
+        ordered = sorted(names, key=lambda each: int(_EXPERT.match(each)[2]))  # type: ignore[index]
+        return {name: Source(tuple(ordered), (len(names), *shape))}
+    transposed = architecture.experts_transposed and len(shape) == 3
+    shape = (shape[0], shape[2], shape[1]) if transposed else shape
+    # A convolution's channels each have one input.
+    shape = shape[:1] + shape[2:] if name.endswith((SHORT_CONVOLUTION, gated_delta.CONVOLUTION)) else shape
+    whole = Source((name,), shape, transposed=transposed)
+    found = _GATE_AND_UP.match(name)
+    if found is None:
+        plain = re.sub(r"\.(sinks|experts\.down_proj)$", r".\1.weight", name)
+        return {re.sub(r"_proj_bias$", "_proj.bias", plain): whole}
+    half, ending = shape[1] // 2, ".bias" if found[2] else ".weight"
+    alternate = architecture.experts_alternate
+    parts = (slice(0, None, 2), slice(1, None, 2)) if alternate else (slice(half), slice(half, None))
+    sized = replace(whole, shape=(shape[0], half, *shape[2:]))
+    return {
+        f"{found[1]}.{role}{ending}": replace(sized, part=part)
+        for role, part in zip(("gate_proj", "up_proj"), parts, strict=True)
+    }
+
+
+def names_in_gguf(architecture: Architecture, config: Config, names: Collection[str]) -> dict[str, str]:
+    """Return how weights of the model are called in a GGUF file, without those of what sees images.
+
+    Args:
+        architecture: of the model.
+        config: of its decoder.
+        names: of weights; of gate, up and down, where those of all experts are one each.
 
     Raises:
         UserError: `export-unsupported` for one that the architecture does not have there.
     """
     known = get_tensor_name_map(architecture.arch, num_layers(config))
     found = {}
+    among_images = any(_AMONG_IMAGES.match(name) for name in names)
     for name in names:
         if _COMPUTED.search(name):
             continue
-        own = known.get_name(name, try_suffixes=(".weight", ".bias"))
+        plain = _AMONG_IMAGES.sub("model.", name)
+        if among_images and plain == name and not name.startswith("lm_head."):
+            continue
+        own = known.get_name(architecture.renamed(plain), try_suffixes=(".weight", ".bias"))
         if own is None:
             raise TunesmithError(
                 "export-unsupported",
@@ -50,6 +156,8 @@ def laid_out(architecture: Architecture, config: Config, name: str, weight: torc
         name: of the weight in the model.
         weight: as transformers has it.
     """
+    if name.endswith(SHORT_CONVOLUTION):
+        return weight.squeeze(1)
     rotated = _ROTATED.search(name) if architecture.rotates_pairs else None
     if rotated:
         heads = config.num_attention_heads if rotated[1] == "q" else config.num_key_value_heads
@@ -58,4 +166,4 @@ def laid_out(architecture: Architecture, config: Config, name: str, weight: torc
         return parts.transpose(1, 2).reshape(weight.shape)
     if architecture.adds_one and name.endswith("norm.weight"):
         return weight.float() + 1
-    return weight
+    return architecture.laid_out(config, name, weight)

@@ -28,6 +28,8 @@ of 256 a float32 (`quantize_row_q8_K_ref`).
 
 BY_LIBGGUF = frozenset({Q.Q4_K, Q.Q5_K, Q.Q6_K})
 
+IN_32_BITS = ("ffn_gate_inp", "shortconv.conv", "ssm_conv1d")
+
 _LAYER = re.compile(r"blk\.(\d+)\.(.+)\.weight")
 
 
@@ -47,9 +49,14 @@ def formats_of(
     """
     head = "output.weight" if "output.weight" in shapes else "token_embd.weight"
     return {
-        name: Q[fitting(_wanted(file_type, name, head, num_layers), shape[-1])] if len(shape) > 1 else Q.F32
+        name: Q[fitting(_wanted(file_type, name, head, num_layers), shape[-1])] if _is_matrix(name, shape) else Q.F32
         for name, shape in shapes.items()
     }
+
+
+def _is_matrix(name: str, shape: tuple[int, ...]) -> bool:
+    """Return whether llama.cpp takes a weight in few bits: no router, no short convolution, no biases of experts."""
+    return len(shape) > 1 and name.endswith(".weight") and not any(part in name for part in IN_32_BITS)
 
 
 def _wanted(file_type: FileType, name: str, head: str, num_layers: int) -> str:
@@ -57,7 +64,7 @@ def _wanted(file_type: FileType, name: str, head: str, num_layers: int) -> str:
     if name == head:
         return file_type.head or usual
     layer = _LAYER.fullmatch(name)
-    if layer and layer[2] in ("attn_v", "ffn_down") and _matters(int(layer[1]), num_layers):
+    if layer and layer[2] in ("attn_v", "ffn_down", "ffn_down_exps") and _matters(int(layer[1]), num_layers):
         return file_type.finer or usual
     if layer and layer[2] == "attn_qkv":
         return file_type.fused or usual

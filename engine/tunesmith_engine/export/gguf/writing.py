@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from tunesmith_core import files
 from tunesmith_core.gguf_types import FILE_TYPES
 from tunesmith_core.safetensors_header import Tensor
-from tunesmith_engine.export.gguf.architectures import Config, architecture_of, num_layers
+from tunesmith_engine.export.gguf.architectures import architecture_of, num_layers
+from tunesmith_engine.export.gguf.config import Config
 from tunesmith_engine.export.gguf.hyperparameters import add_hyperparameters, rope_factors
-from tunesmith_engine.export.gguf.tensors import laid_out, names_in_gguf
+from tunesmith_engine.export.gguf.tensors import Source, sources
 from tunesmith_engine.export.gguf.tokenizer import add_tokenizer, name_in_file
-from tunesmith_engine.export.gguf.types import FILE_NUMBERS, encoded, formats_of, num_bytes
+from tunesmith_engine.export.gguf.types import FILE_NUMBERS, encoded, formats_of, num_bytes, rounded
 
 EMBEDDING = "token_embd.weight"
 PORTION_BYTES = 16 << 20
@@ -44,13 +45,12 @@ class Weights:
 class _Entry:
     """A weight of the file."""
 
-    source: str
-    shape: tuple[int, ...]
+    source: Source
     number_format: GGMLQuantizationType
 
     @property
     def num_bytes(self) -> int:
-        return num_bytes(self.number_format, self.shape)
+        return num_bytes(self.number_format, self.source.shape)
 
 
 class GgufFile:
@@ -69,22 +69,23 @@ class GgufFile:
         Args:
             config: of the model.
             tokenizer: of the model.
-            weights: of the model.
+            weights: of the model; those of single experts by their names in the files.
             type_name: a key of FILE_TYPES.
             stops: numbers of the tokens that end an answer by generation_config.json.
 
         Raises:
             UserError: `export-unsupported`.
         """
+        config = config.get_text_config()
         self._config, self._tokenizer, self._weights = config, tokenizer, weights
         self._stops = stops
         self._architecture = architecture_of(config)
         self._number = FILE_NUMBERS[type_name]
-        names = names_in_gguf(self._architecture, config, weights.tensors)
+        found = sources(self._architecture, config, {name: each.shape for name, each in weights.tensors.items()})
         self._factors = rope_factors(config)
-        shapes = {own: weights.tensors[name].shape for name, own in names.items()}
+        shapes = {own: source.shape for own, source in found.items()}
         formats = formats_of(FILE_TYPES[type_name], shapes, num_layers(config))
-        self._entries = {own: _Entry(name, shapes[own], formats[own]) for name, own in names.items()}
+        self._entries = {own: _Entry(source, formats[own]) for own, source in found.items()}
 
     @property
     def num_bytes(self) -> int:
@@ -94,7 +95,15 @@ class GgufFile:
     @property
     def formats(self) -> dict[str, GGMLQuantizationType]:
         """Number format of each weight, by its name in the model."""
-        return {entry.source: entry.number_format for entry in self._entries.values()}
+        return {entry.source.in_model: entry.number_format for entry in self._entries.values()}
+
+    def rounded(self, name: str, values: torch.Tensor) -> torch.Tensor:
+        """Return a weight, by its name in the model, as the file tells it."""
+        if name not in self.formats:
+            return values
+        turned = values.dim() == 3 and self._architecture.experts_transposed
+        found = rounded(name, values.transpose(1, 2) if turned else values, self.formats[name])
+        return found.transpose(1, 2) if turned else found
 
     def write(self, path: Path, name: str, licence: str, advance: Callable[[int], None]) -> str:
         """Write the file and make it durable.
@@ -119,13 +128,13 @@ class GgufFile:
             writer.add_license(licence)
         writer.add_file_type(self._number)
         writer.add_quantization_version(GGML_QUANT_VERSION)
-        rows = self._entries[EMBEDDING].shape[0]
+        rows = self._entries[EMBEDDING].source.shape[0]
         add_hyperparameters(writer, self._architecture, self._config, rows)
         add_tokenizer(writer, self._tokenizer, rows, self._stops)
         for own, factors in self._factors.items():
             writer.add_tensor_info(own, factors.shape, np.dtype(np.float32), factors.nbytes)
         for own, entry in self._entries.items():
-            writer.add_tensor_info(own, entry.shape, np.dtype(np.float32), entry.num_bytes, entry.number_format)
+            writer.add_tensor_info(own, entry.source.shape, np.dtype(np.float32), entry.num_bytes, entry.number_format)
         try:
             writer.write_header_to_file()
             writer.write_kv_data_to_file()
@@ -141,8 +150,8 @@ class GgufFile:
         return files.sha256_file(path)
 
     def _numbers(self, entry: _Entry) -> Numbers:
-        weight = laid_out(self._architecture, self._config, entry.source, self._weights.read(entry.source))
-        return encoded(entry.source, weight, entry.number_format)
+        weight = entry.source.read(self._architecture, self._config, self._weights.read)
+        return encoded(entry.source.in_model, weight, entry.number_format)
 
 
 def _append(writer: GGUFWriter, numbers: Numbers) -> None:
