@@ -9872,7 +9872,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>it has fewer keys than queries, or other experts</source>
-        <translation type="unfinished"></translation>
+        <translation>键头比查询头少，或专家的选择方式不同</translation>
     </message>
     <message>
         <source>it has more tokens than the model</source>
@@ -9900,7 +9900,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>its attention is in other layers</source>
-        <translation type="unfinished"></translation>
+        <translation>其注意力层的位置不同</translation>
     </message>
     <message>
         <source>its attention is scaled in another way</source>
@@ -9908,7 +9908,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>its experts are chosen or placed in another way</source>
-        <translation type="unfinished"></translation>
+        <translation>其专家的选择方式或所在层不同</translation>
     </message>
     <message>
         <source>its logits are capped</source>
