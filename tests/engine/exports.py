@@ -78,6 +78,10 @@ def overrides_for_llama_cpp(kind: str) -> dict[str, Any]:
         rotary = {"rope_theta": 1e4, "partial_rotary_factor": 0.5, "rope_type": "default", "mrope_section": [2, 1, 1]}
         changes |= {"num_hidden_layers": 4, "layer_types": ["linear_attention", "full_attention"] * 2}
         changes["rope_parameters"] = rotary
+    if kind == "gemma4_text":
+        changes |= {"vocab_size_per_layer_input": NUM_ROWS, "num_hidden_layers": 6, "num_kv_shared_layers": 3}
+        changes |= {"layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2}
+        changes |= {"global_head_dim": 32, "final_logit_softcapping": 30.0}
     if kind == "exaone4":
         changes |= {"sliding_window": None, "layer_types": ["full_attention" for _ in layers]}
     if kind == "qwen3_moe":

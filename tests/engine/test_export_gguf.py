@@ -75,6 +75,19 @@ def test_llama_cpp_computes_what_was_trained_of_every_other_type(kind: str, tmp_
     assert figures["max_kl"] < 1e-5
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0},
+        {"attention_k_eq_v": True, "num_global_key_value_heads": 1, "num_kv_shared_layers": 0},
+        {"use_double_wide_mlp": True},
+    ],
+)
+def test_every_variant_of_gemma_4_is_the_same(changes: dict[str, Any], tmp_path: Path) -> None:
+    assert _check_equal(run_for_llama_cpp(tmp_path, "gemma4_text", **changes), tmp_path / "out")["max_kl"] < 1e-5
+
+
 @pytest.mark.parametrize(
     "kind", [kind if kind == "mistral3" else pytest.param(kind, marks=pytest.mark.long) for kind in OF_IMAGES]
 )
@@ -339,6 +352,21 @@ def test_nothing_listens_on_a_port(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("smollm3", {"no_rope_layers": [0] * 8}, "know no positions"),
         ("gemma3_text", {"final_logit_softcapping": 30.0}, "capped"),
         ("gemma2", {"layer_types": ["full_attention"] * 8}, "sliding windows are in other layers"),
+        ("qwen3_5_text", {"layer_types": ["full_attention", "linear_attention"]}, "attention is in other layers"),
+        ("qwen3_moe", {"norm_topk_prob": False}, "chosen or placed in another way"),
+        ("olmoe", {"num_key_value_heads": 2}, "fewer keys than queries"),
+        ("gemma4_text", {"num_kv_shared_layers": 1}, "share keys and values"),
+        ("gemma4_text", {"enable_moe_block": True}, "has experts"),
+        (
+            "gemma4_text",
+            {
+                "rope_parameters": {
+                    "sliding_attention": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5},
+                    "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
+                }
+            },
+            "turn in another way",
+        ),
     ],
 )
 def test_what_llama_cpp_computes_otherwise_is_refused(kind: str, changes: dict[str, Any], words: str) -> None:

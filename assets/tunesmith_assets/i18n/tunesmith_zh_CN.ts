@@ -9871,6 +9871,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>它切分文本的方式不受支持</translation>
     </message>
     <message>
+        <source>it has experts, or sees images</source>
+        <translation>它含有专家，或能看图像</translation>
+    </message>
+    <message>
         <source>it has fewer keys than queries, or other experts</source>
         <translation>键头比查询头少，或专家的选择方式不同</translation>
     </message>
@@ -9913,6 +9917,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>its logits are capped</source>
         <translation>它的 logit 有上限</translation>
+    </message>
+    <message>
+        <source>its positions turn in another way</source>
+        <translation>其位置编码的旋转方式不同</translation>
     </message>
     <message>
         <source>its sliding windows are in other layers</source>
@@ -10561,6 +10569,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>other layers than usual know no positions</source>
         <translation>不使用位置编码的层与通常不同</translation>
+    </message>
+    <message>
+        <source>other layers than usual share keys and values</source>
+        <translation>共享键和值的层与通常不同</translation>
     </message>
     <message>
         <source>p</source>

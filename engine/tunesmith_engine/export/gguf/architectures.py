@@ -110,6 +110,31 @@ def _windows(writer: GGUFWriter, config: Config) -> None:
     writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
 
 
+def _gemma4(writer: GGUFWriter, config: Config) -> None:
+    _windows(writer, config)
+    writer.add_shared_kv_layers(config.num_kv_shared_layers)
+    writer.add_embedding_length_per_layer_input(config.hidden_size_per_layer_input or 0)
+    # Layers with a window have narrower heads.
+    writer.add_key_length_swa(config.head_dim)
+    writer.add_value_length_swa(config.head_dim)
+    writer.add_rope_dimension_count_swa(config.head_dim)
+    if config.final_logit_softcapping:
+        writer.add_final_logit_softcapping(config.final_logit_softcapping)
+
+
+def _gemma4_problem(config: Config) -> str:
+    rotary = config.rope_parameters
+    partial = rotary["sliding_attention"].get("partial_rotary_factor", 1.0) != 1.0
+    if partial or rotary["full_attention"]["rope_type"] != "proportional":
+        return Message("its positions turn in another way")
+    own = list(config.layer_types)[: num_layers(config) - config.num_kv_shared_layers]
+    if config.num_kv_shared_layers and own[-2:] != ["sliding_attention", "full_attention"]:
+        # llama.cpp takes the last of each kind by its place, and ends the process where it isn't there.
+        return Message("other layers than usual share keys and values")
+    other = config.enable_moe_block or config.use_bidirectional_attention
+    return Message("it has experts, or sees images") if other else ""
+
+
 def _qwen35_problem(config: Config) -> str:
     return "" if gated_delta.is_regular(config) else Message("its attention is in other layers")
 
@@ -206,6 +231,12 @@ ARCHITECTURES = {
     "olmo2": Architecture(MODEL_ARCH.OLMO2),
     "phi3": Architecture(MODEL_ARCH.PHI3),
     "gemma2": Architecture(MODEL_ARCH.GEMMA2, adds_one=True, problem=lambda config: _gemma_problem(config, 2)),
+    "gemma4_text": Architecture(
+        MODEL_ARCH.GEMMA4,
+        problem=_gemma4_problem,
+        more=_gemma4,
+        renamed=lambda name: name.replace(".layer_scalar", ".layer_scalar.weight"),
+    ),
     "gemma3_text": Architecture(MODEL_ARCH.GEMMA3, adds_one=True, problem=_gemma3_problem),
 }
 """By the model_type of config.json."""

@@ -14,6 +14,9 @@ from tunesmith_engine.export.gguf.config import Config
 
 ROPE_FREQS, ROPE_LONG, ROPE_SHORT = "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"
 
+PROPORTIONAL = "proportional"
+STILL = 1e30
+"""By which the frequency of a pair that does not turn is divided."""
 _YARN_FACTORS = {"mscale", "mscale_all_dim", "attention_factor"}
 
 Rope = dict[str, Any]  # Any: JSON values
@@ -47,8 +50,8 @@ def add_hyperparameters(writer: GGUFWriter, architecture: Architecture, config: 
         writer.add_layer_norm_eps(config.layer_norm_eps)
     else:
         writer.add_layer_norm_rms_eps(getattr(config, "rms_norm_eps", None) or config.norm_eps)
-    writer.add_key_length(head_dim(config))
-    writer.add_value_length(head_dim(config))
+    writer.add_key_length(_widest_head(config))
+    writer.add_value_length(_widest_head(config))
     if is_windowed and window:
         writer.add_sliding_window(window)
     if architecture.arch is MODEL_ARCH.GEMMA2:
@@ -58,8 +61,12 @@ def add_hyperparameters(writer: GGUFWriter, architecture: Architecture, config: 
     _add_rope(writer, architecture, config)
 
 
-def _mlp_width(config: Config) -> int:
+def _mlp_width(config: Config) -> int | list[int]:
     """Return the width inside MLPs; some configs say two thirds of another number, filled up (LFM2)."""
+    if getattr(config, "use_double_wide_mlp", False):
+        # Layers that read the keys and values of others are twice as wide (Gemma 4).
+        own = num_layers(config) - config.num_kv_shared_layers
+        return [config.intermediate_size * (1 + (layer >= own)) for layer in range(num_layers(config))]
     if not getattr(config, "block_auto_adjust_ff_dim", False):
         return int(getattr(config, "intermediate_size", 0))
     width = int(2 * config.intermediate_size / 3)
@@ -72,12 +79,19 @@ def _key_heads(config: Config) -> int | list[int]:
     """Return how many heads keys have, of each layer where some have no attention."""
     kinds = getattr(config, "layer_types", None) or []
     number = int(config.num_key_value_heads)
+    if of_all := getattr(config, "num_global_key_value_heads", None):
+        return [number if kind == "sliding_attention" else of_all for kind in kinds]
     return [0 if kind == "conv" else number for kind in kinds] if "conv" in kinds else number
 
 
 def head_dim(config: Config) -> int:
     """Return the numbers of one attention head."""
     return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+
+
+def _widest_head(config: Config) -> int:
+    """Return the same, of layers that see everything where these have wider heads (Gemma 4)."""
+    return int(getattr(config, "global_head_dim", None) or head_dim(config))
 
 
 def rope_of(config: Config) -> Rope:
@@ -87,6 +101,9 @@ def rope_of(config: Config) -> Rope:
 
 
 def _rope_dim(config: Config) -> int:
+    if rope_of(config).get("rope_type") == PROPORTIONAL:
+        # Pairs that don't turn have a factor, see `rope_factors`.
+        return _widest_head(config)
     return int(head_dim(config) * (rope_of(config).get("partial_rotary_factor") or 1.0))
 
 
@@ -94,10 +111,10 @@ def _add_rope(writer: GGUFWriter, architecture: Architecture, config: Config) ->
     rope = rope_of(config)
     writer.add_rope_dimension_count(_rope_dim(config))
     writer.add_rope_freq_base(rope["rope_theta"])
-    if architecture.arch is MODEL_ARCH.GEMMA3:
+    if architecture.arch in (MODEL_ARCH.GEMMA3, MODEL_ARCH.GEMMA4):
         writer.add_rope_freq_base_swa(config.rope_parameters["sliding_attention"]["rope_theta"])
     match rope.get("rope_type", "default"):
-        case "default" | "llama3":
+        case "default" | "llama3" | "proportional":
             pass
         case "linear":
             writer.add_rope_scaling_type(RopeScalingType.LINEAR)
@@ -136,6 +153,10 @@ def rope_factors(config: Config) -> dict[str, torch.Tensor]:
     match rope.get("rope_type", "default"):
         case "llama3":
             return {ROPE_FREQS: _llama3_factors(rope, _rope_dim(config))}
+        case "proportional":
+            half = _widest_head(config) // 2
+            turning = int(half * rope["partial_rotary_factor"])
+            return {ROPE_FREQS: torch.where(torch.arange(half) < turning, 1.0, STILL)}
         case "longrope":
             return {
                 ROPE_LONG: torch.tensor(rope["long_factor"], dtype=torch.float32),
