@@ -8447,6 +8447,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>文件中的样本：{num:,}。留出：{held_out:,}。因“最多行数”略去：{num_left:,}。</translation>
     </message>
     <message>
+        <source>Export the adapter alone.</source>
+        <translation>请单独导出适配器。</translation>
+    </message>
+    <message>
         <source>Folder</source>
         <translation>文件夹</translation>
     </message>
@@ -11861,6 +11865,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{name} adds noise to its input ({attribute}).</source>
         <translation>{name} 会给输入加入噪声（{attribute}）。</translation>
+    </message>
+    <message>
+        <source>{name} and {first} are one weight, and the adapter changes each in its own way. A model with the adapter in it can&apos;t hold both.</source>
+        <translation>{name} 与 {first} 是同一个权重，而适配器对两者的改动不同。合并了适配器的模型无法同时保存两者。</translation>
     </message>
     <message>
         <source>{name} can&apos;t have an adapter and be trained whole. Remove it from the target modules.</source>

@@ -6,6 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,8 @@ MOST_LABELS, MOST_ALIKE = 10, 3
 
 HEAD_ROWS = 1000
 HEAD_BYTES = 8 * 1024**2
+WRITTEN_LETTERS = 1000
+"""A text is as long as it is written; a longer one is counted, so that no second copy of it is made."""
 ESCAPED = '"\\\n\r\t'
 """What takes two characters in JSON."""
 
@@ -163,9 +166,10 @@ def _longest_row_bytes(path: Path, kind: str, num_bytes: int, encoding: str, tra
     longest = num_read = 0
     try:
         for _, row in read_rows(path, _ignore, encoding):
-            longest = max(longest, row_bytes(row) if trained is None else trained_bytes(row, trained))
+            whole = row_bytes(row)
+            longest = max(longest, whole if trained is None else trained_bytes(row, trained))
             # Rows of a wide table take far more than the bytes of the file, for each has all columns.
-            num_read += row_bytes(row)
+            num_read += whole
             if num_read > UNFOLDED_BYTES:
                 return None
     except UserError:
@@ -233,7 +237,11 @@ def row_bytes(row: Row) -> int:
     num_bytes, parts = 0, list[object]([row])
     while parts:
         part = parts.pop()
-        if isinstance(part, str):
+        if isinstance(part, str) and len(part) <= WRITTEN_LETTERS:
+            # A table of thousands of columns has their names in each row.
+            written = encode_basestring(part)
+            num_bytes += len(written) if written.isascii() else len(written.encode("utf-8", "replace"))
+        elif isinstance(part, str):
             num_bytes += 2 + len(part.encode("utf-8", "replace")) + sum(part.count(each) for each in ESCAPED)
         elif isinstance(part, dict):
             parts += [*part.keys(), *part.values()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from tunesmith_engine.model.full import TrainedModel
 
 ADAPTER = "default"
+_IN_A_LAYER = re.compile(r"\.\d+\.")
 ROWS = ".trainable_tokens_delta."
 """In the names of trained rows of embeddings and output layer."""
 
@@ -71,6 +73,16 @@ class Merging:
             for head, embedding in getattr(self._base, "all_tied_weights_keys", {}).items()
             if head in self._changes or embedding in self._changes
         }
+        for name, first in self._tied.items():
+            if _IN_A_LAYER.search(name):
+                raise TunesmithError(
+                    "export-unsupported",
+                    "{name} and {first} are one weight, and the adapter changes each in its own way. A model with the "
+                    "adapter in it can't hold both.",
+                    hint="Export the adapter alone.",
+                    name=name,
+                    first=first,
+                )
         of_head = {name for name in self._changes if name.startswith(f"{HEAD_NAME}.")}
         self.added = of_head if has_head(self._base) else set[str]()
         present = {*self.in_model.values(), *self._tied, *self.added}

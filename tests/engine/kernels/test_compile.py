@@ -53,21 +53,27 @@ ATTENTION = "attention-triton"
 MAX_REGISTERS = {
     **dict.fromkeys((ATTENTION, "delta_rule", "channel_delta", "state_space", "grouped_product", "nf4_rows"), 255),
     **dict.fromkeys(("nf4_matvec", "cached_attention"), 168),
+    "short_convolution": 136,
 }
 """Of a thread; `ELEMENT_WISE_REGISTERS` where not named. Above 128 fewer than 512 threads fit on a multiprocessor."""
 ELEMENT_WISE_REGISTERS = 128
 MAX_SPILLED_BYTES = {
-    ATTENTION: 128,
+    ATTENTION: 148,
     "cross_entropy": 24,
     "delta_rule": 640,
-    **dict.fromkeys(("channel_delta", "state_space"), 1024),
+    "channel_delta": 1024,
+    "state_space": 1096,
+    **dict.fromkeys(("gated_norm", "rope", "gated_convolution", "grouped_product"), 16),
+    **dict.fromkeys(("short_convolution", "cached_attention"), 12),
 }
 """Of a thread, loads and stores; none where not named: a spill makes a pass over memory several. Cross entropy
 with Gemma 4's vocabulary spills three registers with Triton 3.6 on sm_86: the assembler takes 64 of the 128 that it may
-so that two programs fit, and one on sm_100. The delta rule's gradients spill outside
-their loops with Triton 3.2. The scan's gradients of b and c spill on sm_86 and sm_120, hardly on sm_90.
-The channel-wise rule's gradients of queries and keys spill up to 1012 bytes with Triton 3.2 on sm_80, 32 with 3.6 on
-sm_90; its other programs 56 at most, but 528 of the gradients of states with 3.2 on sm_90."""
+so that two programs fit, and one on sm_100. Of the others with a few bytes, each spills one to four registers on one or
+two of the architectures: the gated norm and short convolutions with Triton 3.2 on sm_75 to sm_90; heads of 256 of which
+a part turns, and products and cached attention in float32, with 3.6 on sm_100 and sm_120. The delta rule's gradients
+spill outside their loops with Triton 3.2. The scan's gradients of b and c spill on sm_80, sm_86 and sm_120, hardly on
+sm_90. The channel-wise rule's gradients of queries and keys spill up to 1012 bytes with Triton 3.2 on sm_80, 32 with
+3.6 on sm_90; its other programs 56 at most, but 528 of the gradients of states with 3.2 on sm_90."""
 NUM_REGISTERS_OF_MULTIPROCESSOR = 65536
 
 
