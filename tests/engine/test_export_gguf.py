@@ -22,6 +22,7 @@ from transformers import AutoTokenizer
 from tests.engine import causal_types
 from tests.engine.exports import NUM_ROWS, OF_IMAGES, export, fill_disk, run_for_llama_cpp, trained_run
 from tests.engine.tokenizers_made import KINDS, write_tokenizer
+from tests.packed_models import with_experts_in_mxfp4
 from tests.real_runs import example_model
 from tunesmith_core import paths
 from tunesmith_core.errors import TunesmithError
@@ -104,6 +105,29 @@ def test_the_decoder_of_a_model_for_images_is_exported(kind: str, tmp_path: Path
 def test_experts_and_convolutions_of_fewer_bits_pass(kind: str, type_name: Any, tmp_path: Path) -> None:
     run = run_for_llama_cpp(tmp_path, kind, hidden_size=256, intermediate_size=256)
     _check_equal(run, tmp_path / "out", type_name)
+
+
+@pytest.mark.parametrize("type_name", ["q4_k_m", "f16"])
+def test_published_experts_keep_their_numbers_in_files_of_fewer_bits(type_name: Any, tmp_path: Path) -> None:
+    run = run_for_llama_cpp(tmp_path, "gpt_oss", intermediate_size=64)
+    meant = with_experts_in_mxfp4(Path(run.load_spec().model.path))
+    run, _ = trained_run(Path(run.load_spec().model.path), target_modules=["q_proj", "v_proj"])
+    _check_equal(run, tmp_path / "out", type_name)
+    tensors = {each.name: each for each in gguf.GGUFReader(next((tmp_path / "out").glob("*.gguf"))).tensors}
+    down = tensors["blk.0.ffn_down_exps.weight"]
+    assert (down.tensor_type == gguf.GGMLQuantizationType.MXFP4) is (type_name == "q4_k_m")
+    found = torch.from_numpy(gguf.quants.dequantize(down.data, down.tensor_type)).transpose(1, 2)
+    assert torch.equal(found.float(), meant["model.layers.0.mlp.experts.down_proj"])
+
+
+def test_published_experts_with_an_adapter_are_numbers_of_their_own(tmp_path: Path) -> None:
+    run = run_for_llama_cpp(tmp_path, "gpt_oss", intermediate_size=64)
+    with_experts_in_mxfp4(Path(run.load_spec().model.path))
+    run, _ = trained_run(Path(run.load_spec().model.path), target_modules=["q_proj", "gate_up_proj"])
+    _check_equal(run, tmp_path / "out", "q8_0")
+    tensors = {each.name: each.tensor_type for each in gguf.GGUFReader(next((tmp_path / "out").glob("*.gguf"))).tensors}
+    assert tensors["blk.0.ffn_gate_exps.weight"] == gguf.GGMLQuantizationType.Q8_0
+    assert tensors["blk.0.ffn_down_exps.weight"] == gguf.GGMLQuantizationType.MXFP4
 
 
 @pytest.mark.parametrize("part", ["alternate", "transposed"])

@@ -162,6 +162,11 @@ class MergedModel:
         weight = self.weights().get(self._merging.name_of_piece(name))
         return value.to(TORCH_TYPES[weight.tensor.dtype]) if weight and weight.tensor.dtype in TORCH_TYPES else value
 
+    def is_as_published(self, weight: Weight, format_: str) -> bool:
+        """Return whether a weight is what the base model's files hold in a packed format."""
+        packed = self._layout.packed.get(weight.source)
+        return packed is not None and packed.format == format_ and not self._merging.changes(weight.in_model)
+
     def read(self, weight: Weight) -> torch.Tensor:
         """Return a weight with the adapter in it, before it is rounded."""
         return self._merging.merged_as(weight.in_model, self.read_base(weight))

@@ -67,7 +67,11 @@ def write_gguf(host: Host, trained: Trained, folder: Path, staging: Staging, typ
     file = GgufFile(
         config,
         tokenizer,
-        Weights({name: weight.tensor for name, weight in weights.items()}, lambda name: merged.read(weights[name])),
+        Weights(
+            {name: weight.tensor for name, weight in weights.items()},
+            lambda name: merged.read(weights[name]),
+            {name for name, weight in weights.items() if merged.is_as_published(weight, "mxfp4")},
+        ),
         type_name,
         stops_of(folder),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from tunesmith_core.gguf_types import FILE_TYPES, FileType, fitting
 Q = NumberFormat
 F = LlamaFileType
 
-INPUT_BLOCKS = {Q.Q8_0: 32, Q.Q5_0: 32, Q.Q5_1: 32, Q.Q4_K: 256, Q.Q5_K: 256, Q.Q6_K: 256}
+INPUT_BLOCKS = {Q.Q8_0: 32, Q.Q5_0: 32, Q.Q5_1: 32, Q.Q4_K: 256, Q.Q5_K: 256, Q.Q6_K: 256, Q.MXFP4: 32}
 """Numbers to a scale in what llama.cpp multiplies a matrix of a format with, which it rounds to 8 bits.
 
 Source: `vec_dot_type` in ggml-cpu.c. A scale of 32 numbers is a float16 (`quantize_row_q8_0_ref` in ggml-quants.c), one
@@ -28,6 +28,8 @@ of 256 a float32 (`quantize_row_q8_K_ref`).
 
 BY_LIBGGUF = frozenset({Q.Q4_K, Q.Q5_K, Q.Q6_K})
 
+WIDE = ("F32", "F16", "BF16")
+"""Formats that some programs choose to calculate with; the others are for less memory."""
 IN_32_BITS = ("ffn_gate_inp", "shortconv.conv", "ssm_conv1d")
 
 _LAYER = re.compile(r"blk\.(\d+)\.(.+)\.weight")
@@ -38,7 +40,7 @@ FILE_NUMBERS = {name: F.ALL_F32 if name == "f32" else F[f"MOSTLY_{name.upper()}"
 
 
 def formats_of(
-    file_type: FileType, shapes: Mapping[str, tuple[int, ...]], num_layers: int
+    file_type: FileType, shapes: Mapping[str, tuple[int, ...]], num_layers: int, published: Collection[str] = ()
 ) -> dict[str, NumberFormat]:
     """Return the number format of each weight.
 
@@ -46,12 +48,15 @@ def formats_of(
         file_type: of the file.
         shapes: by the names of the weights in the file.
         num_layers: of the model.
+        published: names of those that were published in MXFP4 and that nothing has changed: fewer bits would cost them
+            something, and more would be of no use.
     """
+    kept = dict.fromkeys(published, Q.MXFP4) if file_type.matrices not in WIDE else {}
     head = "output.weight" if "output.weight" in shapes else "token_embd.weight"
     return {
         name: Q[fitting(_wanted(file_type, name, head, num_layers), shape[-1])] if _is_matrix(name, shape) else Q.F32
         for name, shape in shapes.items()
-    }
+    } | kept
 
 
 def _is_matrix(name: str, shape: tuple[int, ...]) -> bool:

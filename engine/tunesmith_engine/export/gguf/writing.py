@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,10 +35,12 @@ class Weights:
     Attributes:
         tensors: number format and shape by the name in the model.
         read: returns one of them.
+        published: names of those that are what files in MXFP4 say.
     """
 
     tensors: Mapping[str, Tensor]
     read: Callable[[str], torch.Tensor]
+    published: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,8 @@ class GgufFile:
         found = sources(self._architecture, config, {name: each.shape for name, each in weights.tensors.items()})
         self._factors = rope_factors(config)
         shapes = {own: source.shape for own, source in found.items()}
-        formats = formats_of(FILE_TYPES[type_name], shapes, num_layers(config))
+        published = {own for own, source in found.items() if source.in_model in weights.published}
+        formats = formats_of(FILE_TYPES[type_name], shapes, num_layers(config), published)
         self._entries = {own: _Entry(source, formats[own]) for own, source in found.items()}
 
     @property
