@@ -405,6 +405,17 @@ MLP_UNFUSED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "DbrxFFN",
     ),
+    "gemma4-experts": (
+        {
+            "model_type": "gemma4_text",
+            **GEMMA4,
+            "enable_moe_block": True,
+            "num_experts": 4,
+            "top_k_experts": 2,
+            "moe_intermediate_size": 32,
+        },
+        "norms of their own beside an MLP",
+    ),
     # Too little to change a number, so that results can be compared.
     "mixtral-noise": ({"model_type": "mixtral", "router_jitter_noise": 1e-30, **EXPERTS}, "jitter_noise"),
 }
@@ -471,7 +482,7 @@ NORMS_BEHIND = ("bart", "marian", "mvp", "trocr", "openai-gpt", "opt-350m")
 NO_STEP = WITH_STATES | WITH_LATENTS | SPARSE.keys() | {"gemma4", "gemma4-keys-are-values", *NORMS_BEHIND, *BY_RULES}
 """Models that decode as transformers does."""
 
-NOT_WHOLE = WITH_STATES | {"gemma4"}
+NOT_WHOLE = WITH_STATES | {"gemma4", "gemma4-experts"}
 """Models whose own weights train as plain PyTorch."""
 
 

@@ -19,10 +19,10 @@ from tunesmith_core.sampling import Sampling
 from tunesmith_engine.data import IGNORED_LABEL, Example
 from tunesmith_engine.decode import open_decoder
 from tunesmith_engine.fused.model import FusedModel
-from tunesmith_engine.fused.recognise import recognise
+from tunesmith_engine.fused.recognise import branches, recognise
 from tunesmith_engine.fused.tiling import Tiling
 from tunesmith_engine.packed.pack import make_packed_batch
-from tunesmith_engine.shapes import NotFusableError, Placeholders
+from tunesmith_engine.shapes import NotFusableError, Placeholders, Unfused
 
 NAMES = ("gemma4", "deepseek-v3")
 
@@ -212,4 +212,26 @@ def test_a_layer_that_computes_something_else_is_refused(part: str) -> None:
     else:
         layers[2].act_fn = torch.nn.Tanh()
     with pytest.raises(NotFusableError):
+        recognise(model)
+
+
+@pytest.mark.parametrize("part", ["norms behind", "router"])
+def test_experts_beside_an_mlp_are_held_against_the_layers_own_code(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Norms that change places, or a router that reads what the experts read, make another layer."""
+    model = families.make("gemma4-experts")
+    assert [type(layer.mlp) for layer in recognise(model).layers] == [Unfused] * 6
+
+    def with_norm_before_the_router(block: branches.Branches, x: torch.Tensor) -> torch.Tensor:
+        parts, flat = block.parts, block.parts[branches.BEFORE_EXPERTS](x.reshape(-1, x.shape[-1]))
+        _, weights, chosen = parts[branches.ROUTER](flat)
+        of_experts = parts[branches.EXPERTS](flat, chosen, weights).reshape(x.shape)
+        of_mlp = parts[branches.BEHIND](parts[branches.MLP](parts[branches.BEFORE](x)))
+        return of_mlp + parts[branches.BEHIND_EXPERTS](of_experts)
+
+    if part == "router":
+        monkeypatch.setattr(branches.Branches, "forward", with_norm_before_the_router)
+    else:
+        monkeypatch.setattr(branches, "BEHIND", branches.BEHIND_EXPERTS)
+        monkeypatch.setattr(branches, "BEHIND_EXPERTS", "post_feedforward_layernorm_1")
+    with pytest.raises(NotFusableError, match="experts beside its MLP"):
         recognise(model)

@@ -13,6 +13,8 @@ from tunesmith_engine.fused.recognise import words
 from tunesmith_engine.fused.recognise.attention import NOTHING_ELSE, Sight, read_attention
 from tunesmith_engine.fused.recognise.biases import BIASES
 from tunesmith_engine.fused.recognise.body import first_of
+from tunesmith_engine.fused.recognise.branches import SWITCH, as_one_mlp
+from tunesmith_engine.fused.recognise.branches import Branches as TwoMlps
 from tunesmith_engine.fused.recognise.channel_delta import is_channel_delta, read_channel_delta
 from tunesmith_engine.fused.recognise.convolution import read_convolution
 from tunesmith_engine.fused.recognise.delta import read_delta
@@ -88,6 +90,7 @@ NAMES = (
     ("input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm"),
     ("input_layernorm", "post_attention_layernorm", "pre_mlp_layernorm", "post_mlp_layernorm"),
     ("input_layernorm", "post_norm1", "post_attention_layernorm", "post_norm2"),
+    ("input_layernorm", "post_attention_layernorm", "", "post_feedforward_layernorm"),
     ("", "post_attention_layernorm", "", "post_feedforward_layernorm"),
     ("input_layernorm", "", "", ""),
     ("attention_layernorm", "", "feedforward_layernorm", ""),
@@ -151,6 +154,7 @@ def read_layer(
     Raises:
         NotFusableError: its attention or its order of parts isn't understood.
     """
+    module = as_one_mlp(name, module)
     if blocks_of(module) == (None, ALONE):
         return _around(name, module, None, None, index)[0]
     role, mixer = mixer_of(name, module)
@@ -314,7 +318,7 @@ def _check_code(name: str, module: nn.Module, has_mlp: bool, call: Call | None) 
     for part in [module, *(getattr(module, holder) for holder in HOLDERS if hasattr(module, holder))]:
         words.check_words(name, part, known)
         check_no_dropout(name, part)
-    if getattr(module, "enable_moe_block", False):
+    if getattr(module, SWITCH, False):
         raise NotFusableError("{name} has experts beside its MLP, which is not supported.", name=name)
 
 
@@ -405,6 +409,8 @@ def _read_mlp(name: str, module: nn.Module) -> MlpShape | SparseShape | Unfused 
     parts = [getattr(module, role) for role in _mlp_roles(module)]
     if len(parts) > 1:
         return _read_beside(*parts)
+    if parts and isinstance(parts[0], TwoMlps):
+        return Unfused(parts[0], parts[0].reason)
     if parts:
         return read_sparse(parts[0]) or read_mlp(parts[0])
     roles = plain_roles(module)
