@@ -13,7 +13,7 @@ import pytest
 
 from tests.engine.foreign.sweep import prepare, sweep
 
-NUM_MODELS, NUM_SPECS = 10, 20
+NUM_MODELS, NUM_SPECS = 6, 12
 """Of the sample; most of its seconds go by while its processes import PyTorch."""
 
 
