@@ -10,10 +10,10 @@ import pytest
 from transformers import AutoTokenizer
 
 from tests.engine.exports import export, trained_run
-from tests.engine.test_chat_templates import CHATS, learned, tokenizer_of
+from tests.engine.test_chat_templates import CHATS, STOPS, learned, tokenizer_of
 from tunesmith_core.chat_templates import CHAT_TEMPLATES, OWN
 from tunesmith_core.errors import TunesmithError
-from tunesmith_engine.model.chat_template import take_chat_template
+from tunesmith_engine.model.chat_template import take_chat_template, taking_texts
 
 SISTERS = {"chatml": "qwen2_5", "llama-3": "llama3", "gemma": "gemma", "phi-3": "phi3"}
 """The same family's own template, as TRL has it."""
@@ -98,3 +98,40 @@ def test_a_merged_model_writes_chats_as_they_were_trained(base_model: Path, tmp_
     assert text == "### Instruction:\nWho?\n\n### Response:\nMe.<|im_end|>\n\n"
     generation = json.loads((tmp_path / "merged" / "generation_config.json").read_text())
     assert generation["eos_token_id"] == [2]
+
+
+OF_IMAGES = {
+    "by index": (
+        "{% for message in messages %}<|{{ message['role'] }}|>"
+        "{% if message['content'][0]['type'] == 'image' %}:{% else %}: {% endif %}"
+        "{% for part in message['content'] %}{% if part['type'] == 'text' %}{{ part['text'] }}"
+        "{% elif part['type'] == 'image' %}<image>{% endif %}{% endfor %}<eos>{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>: {% endif %}"
+    ),
+    "by filter": (
+        "{% for message in messages %}<|{{ message['role'] }}|>"
+        "{% for part in message['content'] | selectattr('type', 'equalto', 'image') %}<image>{% endfor %}"
+        "{% for part in message['content'] | selectattr('type', 'equalto', 'text') %}{{ part['text'] }}{% endfor %}"
+        "<eos>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    ),
+}
+"""Ways in which models for images write lists of parts, and nothing of a string."""
+
+
+@pytest.mark.parametrize("name", OF_IMAGES)
+def test_a_template_of_parts_takes_texts(name: str) -> None:
+    chat = CHATS["system"]
+    parts = [{**turn, "content": [{"type": "text", "text": turn["content"]}]} for turn in chat]
+    tokenizer = tokenizer_of("", OF_IMAGES[name])
+    expected = tokenizer.apply_chat_template(parts, tokenize=False)
+    take_chat_template(tokenizer, OWN)
+    assert tokenizer.apply_chat_template(chat, tokenize=False) == expected
+    assert tokenizer.apply_chat_template(parts, tokenize=False) == expected
+    answers = [turn["content"] for turn in chat if turn["role"] == "assistant"]
+    assert [stretch.strip() for stretch in learned(tokenizer, chat)] == [f"{answer}<eos>" for answer in answers]
+
+
+@pytest.mark.parametrize("name", STOPS)
+def test_other_templates_stay_as_they_are(name: str) -> None:
+    template = tokenizer_of(name).chat_template
+    assert taking_texts(template) == template
