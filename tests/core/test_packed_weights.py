@@ -264,6 +264,7 @@ SAID = "The base model comes quantized ({0})"
         ("awq", "nf4", "(AWQ). It is unpacked as it loads and quantized again to NF4."),
         ("nf4", "int8", "(bitsandbytes NF4). It is unpacked as it loads and quantized again to int8."),
         ("nf4", "nf4", "(bitsandbytes NF4) and is used as it is."),
+        ("mxfp4", "nf4", "(MXFP4). Its experts are used as they are."),
         ("int8", "int8", "(bitsandbytes int8) and is used as it is."),
     ],
 )
