@@ -379,6 +379,7 @@ def test_nothing_listens_on_a_port(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("qwen3_5_text", {"layer_types": ["full_attention", "linear_attention"]}, "attention is in other layers"),
         ("qwen3_moe", {"norm_topk_prob": False}, "chosen or placed in another way"),
         ("olmoe", {"num_key_value_heads": 2}, "fewer keys than queries"),
+        ("ministral3", {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}, "turn in another way"),
         ("gemma4_text", {"num_kv_shared_layers": 1}, "share keys and values"),
         ("gemma4_text", {"enable_moe_block": True}, "has experts"),
         (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from gguf import MODEL_ARCH, GGUFWriter
@@ -172,6 +172,15 @@ def _ministral3(writer: GGUFWriter, config: Config) -> None:
     writer.add_attn_temperature_scale(config.rope_parameters["llama_4_scaling_beta"])
 
 
+def _ministral3_problem(config: Config) -> str:
+    missing = {"mscale_all_dim", "llama_4_scaling_beta"} - config.rope_parameters.keys()
+    return Message("its positions turn in another way") if missing else ""
+
+
+def _sections_problem(config: Config) -> str:
+    return "" if "mrope_section" in config.rope_parameters else Message("its positions turn in another way")
+
+
 def _olmoe_problem(config: Config) -> str:
     same = config.num_key_value_heads == config.num_attention_heads
     return "" if same and not config.norm_topk_prob else Message("it has fewer keys than queries, or other experts")
@@ -184,6 +193,14 @@ def _all_sparse_problem(config: Config) -> str:
     return _qwen_problem(config)
 
 
+_QWEN35 = Architecture(
+    MODEL_ARCH.QWEN35,
+    problem=_qwen35_problem,
+    more=gated_delta.add_hyperparameters,
+    renamed=gated_delta.renamed,
+    laid_out=gated_delta.laid_out,
+)
+
 ARCHITECTURES = {
     "llama": Architecture(MODEL_ARCH.LLAMA, rotates_pairs=True),
     "mistral": Architecture(MODEL_ARCH.LLAMA, rotates_pairs=True),
@@ -195,25 +212,13 @@ ARCHITECTURES = {
         renamed=_granite_name,
     ),
     "mixtral": Architecture(MODEL_ARCH.LLAMA, rotates_pairs=True, more=_experts),
-    "ministral3": Architecture(MODEL_ARCH.MISTRAL3, rotates_pairs=True, more=_ministral3),
-    "qwen2_vl_text": Architecture(MODEL_ARCH.QWEN2VL, more=_sections),
-    "qwen2_5_vl_text": Architecture(MODEL_ARCH.QWEN2VL, more=_sections),
+    "ministral3": Architecture(MODEL_ARCH.MISTRAL3, rotates_pairs=True, more=_ministral3, problem=_ministral3_problem),
+    "qwen2_vl_text": Architecture(MODEL_ARCH.QWEN2VL, more=_sections, problem=_sections_problem),
+    "qwen2_5_vl_text": Architecture(MODEL_ARCH.QWEN2VL, more=_sections, problem=_sections_problem),
     "qwen2_moe": Architecture(MODEL_ARCH.QWEN2MOE, more=_experts),
     "qwen3_moe": Architecture(MODEL_ARCH.QWEN3MOE, more=_experts, problem=_all_sparse_problem),
-    "qwen3_5_text": Architecture(
-        MODEL_ARCH.QWEN35,
-        problem=_qwen35_problem,
-        more=gated_delta.add_hyperparameters,
-        renamed=gated_delta.renamed,
-        laid_out=gated_delta.laid_out,
-    ),
-    "qwen3_5_moe_text": Architecture(
-        MODEL_ARCH.QWEN35MOE,
-        problem=_qwen35_problem,
-        more=_qwen35_moe,
-        renamed=gated_delta.renamed,
-        laid_out=gated_delta.laid_out,
-    ),
+    "qwen3_5_text": _QWEN35,
+    "qwen3_5_moe_text": replace(_QWEN35, arch=MODEL_ARCH.QWEN35MOE, more=_qwen35_moe),
     "olmoe": Architecture(MODEL_ARCH.OLMOE, more=_experts, problem=_olmoe_problem),
     "olmo3": Architecture(MODEL_ARCH.OLMO2, more=_windows),
     "gpt_oss": Architecture(MODEL_ARCH.GPT_OSS, more=_gpt_oss, experts_transposed=True, experts_alternate=True),
