@@ -43,7 +43,7 @@ def packed(whole: torch.Tensor) -> Params4bit | None:
         found.append(coded)
     codes, exponents = (torch.stack(parts) for parts in zip(*found, strict=True))
     table = torch.tensor(FP4_E2M1, device=whole.device)
-    powers = torch.ldexp(torch.ones(()), torch.arange(NUM_EXPONENTS) - EXPONENT_BIAS).to(whole.device)
+    powers = torch.ldexp(torch.ones(NUM_EXPONENTS), torch.arange(NUM_EXPONENTS) - EXPONENT_BIAS).to(whole.device)
     state = QuantState(
         exponents.flatten(),
         shape=whole.shape,

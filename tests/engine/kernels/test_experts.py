@@ -93,7 +93,8 @@ def test_product(
 
     usual = loop(x, weight, shrunk, beside)
     exact = loop(*(part.cpu().double() for part in (x, weight, shrunk, beside)))
-    check = partial(_judge, "product", usual, exact, dtype)
+    # One chain of additions for inputs, ranks and the bias; the loop rounds three short ones.
+    check = partial(_judge, "product", usual, exact, dtype, c=4 * REDUCTION)
     check(ours)
     mutants_fail(check, ours)
     plain = grouped_product.multiply(x[order.token.long()], weight, order, torch.empty_like(ours))
