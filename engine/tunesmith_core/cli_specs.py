@@ -285,6 +285,14 @@ ANSWERS = {
 """What stands above the answers that people have called something."""
 
 
+def _marked(segment: dict[str, Any]) -> str:  # Any: JSON values
+    """Return a text as it is, or with marks where it is trained; at the end of a step whether that is right."""
+    if "is_right" in segment:
+        # What is trained there is a line break.
+        return f" [[{'+' if segment['is_right'] else '-'}]]{segment['text']}"
+    return f"[[{segment['text']}]]" if segment["trained"] else str(segment["text"])
+
+
 def show_preview(found: dict[str, Any], *, as_json: bool) -> int:  # Any: JSON values
     """Print the answer of PREVIEW."""
     if as_json:
@@ -298,8 +306,9 @@ def show_preview(found: dict[str, Any], *, as_json: bool) -> int:  # Any: JSON v
             place = Message(words_of_answer.template, place=place)
         facts = {name: row[name] for name in ROW_FACTS if name in row}
         terminal.say(Message(words.template, place=place, **facts))
-        parts = (f"[[{part['text']}]]" if part["trained"] else part["text"] for part in row["segments"])
-        terminal.say("".join(parts))
+        terminal.say("".join(map(_marked, row["segments"])))
+        if row.get("label"):
+            terminal.say(Message("Label: {label}", label=row["label"]))
         if row.get("tokens"):
             terminal.say(_token_table(row["tokens"]))
     if found.get("pairs") == "chat":

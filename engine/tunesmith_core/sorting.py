@@ -41,6 +41,14 @@ class Sorting:
         return Sorting(*found) if all(each.keys() in kinds for each in found) else None
 
     @property
+    def is_learned(self) -> bool:
+        """Whether more is right than before, or all of it."""
+        if "rmse" in self.after:
+            return self.after["rmse"] < self.before["rmse"]
+        share = "step_accuracy" if "step_accuracy" in self.after else "accuracy"
+        return self.after[share] == 1 or any(self.after[name] > self.before[name] for name in (share, "macro_f1"))
+
+    @property
     def told(self) -> Message:
         """How many texts are sorted rightly, or how close numbers are."""
         if "rmse" in self.after:

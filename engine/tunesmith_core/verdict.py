@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,8 +31,9 @@ REPEATED = 0.5
 LEAKED = 0.1
 """From this share of the held-out rows on, those that are training rows spoil the measurement."""
 
-DIVERGED = 1.1
-"""So many times its first value, a training loss at the end tells of a rate that is too high."""
+DIVERGED, BEYOND_NOISE = 1.1, 2.0
+"""So many times its first value, and so many standard errors above it, a training loss at the end tells of a rate that
+is too high."""
 
 INDEPENDENT = 0.2
 """Answers depend on their questions by less than this share of the improvement: it is not the questions' doing."""
@@ -135,11 +138,23 @@ class Measured:
 
     def parts_of_training(self) -> list[float]:
         """Return the mean training losses of five stretches of the run; [] for one of fewer than five steps."""
-        losses = [loss for _, loss in sorted(self.training.items()) if math.isfinite(loss)]
-        size = len(losses) // 5
-        if not size:
+        losses = self._finite_losses
+        if len(losses) < 5:
             return []
-        return [sum(losses[start : start + size]) / size for start in range(0, 5 * size, size)]
+        ends = [place * len(losses) // 5 for place in range(6)]
+        return [statistics.fmean(losses[start:end]) for start, end in itertools.pairwise(ends)]
+
+    @property
+    def noise(self) -> float:
+        """Standard error of the difference of two parts of the training, by how losses of steps side by side differ."""
+        losses = self._finite_losses
+        steps = [(later - loss) ** 2 for loss, later in itertools.pairwise(losses)]
+        # The variance of a loss is half of that of a difference; a part is the mean of a fifth of them.
+        return math.sqrt(statistics.fmean(steps) * 5 / len(losses)) if steps else 0.0
+
+    @property
+    def _finite_losses(self) -> list[float]:
+        return [loss for _, loss in sorted(self.training.items()) if math.isfinite(loss)]
 
 
 def judge(measured: Measured) -> Verdict:
@@ -212,8 +227,11 @@ def _diverged(measured: Measured) -> Verdict | None:
     parts = measured.parts_of_training()
     if not parts:
         return None
-    first = min(parts[0], measured.held_out.get(0, parts[0]))
-    if parts[-1] <= DIVERGED * max(first, BY_HEART):
+    before, after = (measured.held_out.get(step) for step in (0, max(measured.held_out, default=0)))
+    if before is not None and after is not None and after < before:
+        return None
+    first = parts[0] if before is None else min(parts[0], before)
+    if parts[-1] <= DIVERGED * max(first, BY_HEART) or parts[-1] - first <= BEYOND_NOISE * measured.noise:
         return None
     sentence = Message(
         "Training diverged: the training loss rose from {first} to {last}.",
@@ -270,7 +288,7 @@ def _by_losses(measured: Measured) -> Verdict:
     share = (before - last) / before if before > 0 else 0.0
     if share <= NOTHING or values["before"] == values["after"]:
         return found.nothing()
-    rules = (found.independent, found.by_chance, found.by_heart, found.not_preferred, found.still_wrong)
+    rules = (found.independent, found.by_chance, found.by_heart, found.unlearned, found.still_wrong)
     return next(filter(None, (rule() for rule in rules)), None) or found.improved(share > LITTLE)
 
 
@@ -380,6 +398,10 @@ class _Finding:
         advice = Message("Train for more steps, and hold out more rows to measure it.")
         return self._verdict(Outcome.NOTHING, sentence, advice, NextStep("more-steps"), NextStep("hold-out"))
 
+    def unlearned(self) -> Verdict | None:
+        """What a run is for may not have been learned although its loss fell."""
+        return self.not_preferred() or self.not_sorted()
+
     def not_preferred(self) -> Verdict | None:
         """A loss with a share of the SFT loss falls by learning to write the better answers alone."""
         pairs = self.measured.preferences
@@ -399,6 +421,19 @@ class _Finding:
             )
         steps = (NextStep("look-at-rows"), NextStep("more-steps"), NextStep("higher-rate"))
         return self._verdict(Outcome.NOTHING, joined([fallen, pairs.told_apart]), advice, *steps)
+
+    def not_sorted(self) -> Verdict | None:
+        """A loss falls by being less sure of what is wrong, too."""
+        sorting = self.measured.sorting
+        if sorting is None or sorting.is_learned:
+            return None
+        fallen = Message(
+            "No more of the labels are predicted rightly, although the held-out loss fell from {before} to {after}.",
+            **self.values,
+        )
+        advice = Message("Train for more steps, and look at the labels of the rows.")
+        steps = (NextStep("more-steps"), NextStep("look-at-rows"))
+        return self._verdict(Outcome.NOTHING, joined([fallen, sorting.told]), advice, *steps)
 
     def still_wrong(self) -> Verdict | None:
         right = self.measured.right

@@ -73,6 +73,15 @@ def test_a_preview_says_which_answers_are_good(capsys: pytest.CaptureFixture[str
     assert "line 2, bad answer: 3 of 9" in out
 
 
+def test_a_preview_says_labels_and_which_steps_are_right(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"place": "", "line": 2, "num_tokens": 9, "num_trained_tokens": 2, "label": "billing"}
+    parts: list[dict[str, object]] = [{"text": "1 + 1 = 2", "trained": False}]
+    for is_right in (True, False):
+        parts.append({"text": "\n", "trained": True, "is_right": is_right})
+    assert cli_specs.show_preview({"rows": [row | {"segments": parts}]}, as_json=False) == 0
+    assert "1 + 1 = 2 [[+]]\n [[-]]\n\nLabel: billing\n" in capsys.readouterr().out
+
+
 def test_what_labels_can_t_be_learned_with_is_refused(make_spec: Callable[..., RunSpec], tmp_path: Path) -> None:
     del tmp_path
     spec = make_spec("a")

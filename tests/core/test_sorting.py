@@ -106,6 +106,30 @@ def test_numbers_are_told_by_how_far_they_are_off() -> None:
     assert sorting.Sorting.of({0: NUMBERS[0], 10: {"rmse": 0.5}}) is None
 
 
+STEPS = {"step_accuracy": 0.28, "macro_f1": 0.217, "calibration_error": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "outcome"),
+    [
+        (STEPS, STEPS | {"calibration_error": 0.1}, Outcome.NOTHING),
+        (STEPS, STEPS | {"step_accuracy": 0.3}, Outcome.MUCH),
+        (STEPS, STEPS | {"macro_f1": 0.4}, Outcome.MUCH),
+        (CLASSES[0], CLASSES[0] | {"accuracy": 0.2}, Outcome.NOTHING),
+        (CLASSES[0] | {"accuracy": 1.0}, CLASSES[0] | {"accuracy": 1.0}, Outcome.MUCH),
+        (NUMBERS[1], NUMBERS[1] | {"rmse": 0.6}, Outcome.NOTHING),
+        (NUMBERS[0], NUMBERS[1], Outcome.MUCH),
+    ],
+)
+def test_a_lower_loss_without_more_right_labels_is_no_improvement(
+    before: dict[str, float], after: dict[str, float], outcome: Outcome
+) -> None:
+    verdict = judge(Measured({0: 1.4, 10: 0.98}, setup=SETUP, labels={0: before, 10: after}))
+    assert verdict.outcome is outcome
+    if outcome is Outcome.NOTHING:
+        assert "although the held-out loss fell from 1.400 to 0.980" in verdict.sentence
+
+
 def test_a_loss_is_explained_by_its_objective() -> None:
     assert evaluations.loss_help(spec_of().objective) == sorting.CLASS_LOSS_HELP
     assert evaluations.loss_help(spec_of(regression=True).objective) == sorting.NUMBER_LOSS_HELP

@@ -80,6 +80,8 @@ def told(verdict: Verdict) -> tuple[Outcome, str]:
 
 
 GOOD = {0: 2.0, 20: 1.0}
+NOISY = dict(enumerate([0.914, 1.3, 0.7, 1.4, 1.731, 0.776], 1))
+"""Losses of six steps on a few rows each."""
 
 
 @pytest.mark.parametrize(
@@ -112,6 +114,10 @@ def test_rows_that_occur_twice_come_first(changes: dict[str, int], outcome: Outc
         ({0: 2.0, 20: 1.0}, falling(0.01, 0.05), Outcome.OVERFITTED),
         ({0: 2.0, 20: 2.3}, falling(2.0, 1.0), Outcome.WORSE),
         ({0: 2.0, 20: 2.3}, {1: 2.0, 2: 9.0}, Outcome.WORSE),
+        ({0: 2.0, 20: 1.0}, falling(2.0, 4.0), Outcome.MUCH),
+        ({0: 1.84, 6: 2.02}, NOISY, Outcome.WORSE),
+        ({}, NOISY, Outcome.UNMEASURED),
+        ({}, dict(enumerate([1.0, 1.1, 0.9, 1.0, 1.1, 2.5, 3.0])), Outcome.DIVERGED),
         ({0: 2.0, 20: 2.3}, {step: float("nan") for step in range(9)}, Outcome.WORSE),
     ],
 )

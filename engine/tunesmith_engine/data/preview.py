@@ -12,7 +12,7 @@ import numpy as np
 from tunesmith_core.datafmt import StoredAnswer
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message, joined
-from tunesmith_core.objectives import FROM_LABELS, FROM_PAIRS, LABELS, STORED, sequences_per_row
+from tunesmith_core.objectives import FROM_LABELS, FROM_PAIRS, FROM_STEPS, LABELS, STORED, sequences_per_row
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.cuts import Cuts
@@ -57,10 +57,10 @@ def preview(
         tokens: whether each row that is shown also has its tokens one by one.
 
     Returns:
-        rows: list of {line, place, part, answer, segments: [{text, trained}], num_tokens, num_trained_tokens,
+        rows: list of {line, place, part, answer, label, segments: [{text, trained}], num_tokens, num_trained_tokens,
         num_lost_tokens, is_cut, is_skipped}; of a row that is split one for each of its first parts, which are counted
         from 1; of a pair one for each answer, "better" and behind it "worse", of labels "good" or "bad", where others
-        have ""; with
+        have ""; the label of a text that has one, else ""; the segment at the end of a step has also is_right; with
         `tokens` also tokens: [{id, text, trained, special}], the text empty behind the first token of a character that
         takes several, `special` the name of a control token, else empty.
         histogram: list of {from_tokens, to_tokens, num_rows}, the upper bound exclusive.
@@ -115,27 +115,30 @@ class _Head:
     numbers: list[int] = field(default_factory=list)
     examples: list[int] = field(default_factory=list)
 
-    def rows(self) -> Iterator[tuple[int, str, str, bool, Rendered, Tokenised]]:
-        """Yield line, place, which answer, whether it is to be shown, and the row as text and as tokens."""
+    def rows(self) -> Iterator[tuple[int, str, str, str, bool, Rendered, Tokenised]]:
+        """Yield line, place, which answer, label, whether it is to be shown, and the row as text and as tokens."""
         for source in self.sources:
             num_answers = 2 if source.in_pairs else 1
             found = _to_first_fault(source, self.renderer)
             # The place is known only while the file is read.
-            placed = ((line, source.place(line), source.is_bad, source.stored, rendered) for line, rendered in found)
+            placed = (
+                (line, source.place(line), source.is_bad, source.label, source.stored, rendered)
+                for line, rendered in found
+            )
             looked_at = list(islice(placed, max(1, MAX_ROWS // len(self.sources))))
             self.is_complete &= next(found, None) is None
             self.numbers.append(len(looked_at) // num_answers)
             self.examples.append(self.numbers[-1])
             all_tokenised = self.renderer.tokenise(rendered for *_, rendered in looked_at)
             both = zip(looked_at, all_tokenised, strict=True)
-            for number, ((line, place, is_bad, answer_kept, rendered), tokenised) in enumerate(both):
+            for number, ((line, place, is_bad, label, answer_kept, rendered), tokenised) in enumerate(both):
                 if not self._fits(source, line, place, tokenised, answer_kept):
                     continue
                 row, behind = divmod(number, num_answers)
                 answer = "worse" if behind else "better" if source.in_pairs else ""
                 if source.in_labels:
                     answer = "bad" if is_bad else "good"
-                yield line, place, answer, row < self.num_shown, rendered, tokenised
+                yield line, place, answer, label, row < self.num_shown, rendered, tokenised
         problems = [source.first_error for source in self.sources if source.first_error]
         if problems and not any(self.numbers):
             raise problems[0]
@@ -185,7 +188,7 @@ def _looked_at(
     num_shown = num_untrained = num_overlong = num_tokens = num_trained_tokens = 0
     num_answers = sequences_per_row(spec.objective.kind)
     head = _Head(sources, renderer, -(-num_rows // len(sources)), stored)
-    for line, place, answer, is_shown, rendered, row in head.rows():
+    for line, place, answer, label, is_shown, rendered, row in head.rows():
         leading = renderer.leading_text if rendered.starts_document else ""
         is_shown = is_shown and num_shown < num_rows * num_answers
         num_shown += is_shown
@@ -205,8 +208,10 @@ def _looked_at(
                 num_trained_tokens += example.num_trained_tokens
             if is_shown and part <= MAX_PARTS:
                 # Only the first part has the leading tokens.
-                shown = _shown_row(line, tokenised, example, leading if part == 1 else "")
-                rows.append({"place": place, "part": part, "answer": answer, "is_skipped": is_skipped, **shown})
+                in_steps = spec.objective.kind in FROM_STEPS
+                shown = _shown_row(line, tokenised, example, leading if part == 1 else "", in_steps)
+                said = {"place": place, "part": part, "answer": answer, "label": label, "is_skipped": is_skipped}
+                rows.append(said | shown)
                 if tokenizer:
                     rows[-1]["tokens"] = _shown_tokens(tokenizer, tokenised, example)
     notes = renderer.notes | notes_of(sources) | cuts.notes() | _overlong_notes(num_overlong, len(lengths), cuts.limit)
@@ -251,19 +256,23 @@ def _overlong_notes(num_overlong: int, num_rows: int, limit: int) -> dict[str, s
     return {"dataset-rows-overlong": joined([words, nothing]) if num_overlong == num_rows else words}
 
 
-def _shown_row(line: int, tokenised: Tokenised, example: Example, leading: str) -> dict[str, Any]:
+def _shown_row(
+    line: int, tokenised: Tokenised, example: Example, leading: str, in_steps: bool
+) -> dict[str, Any]:  # Any: JSON values
     num_tokens = len(example.input_ids)
     segments: list[dict[str, Any]] = []
     for text, label in zip(_token_texts(tokenised, num_tokens), example.labels, strict=True):
         trained = bool(label != IGNORED_LABEL)
-        if segments and segments[-1]["trained"] == trained:
+        if in_steps and trained:
+            segments.append({"text": text, "trained": True, "is_right": bool(label)})
+        elif segments and segments[-1]["trained"] == trained:
             segments[-1]["text"] += text
         else:
             segments.append({"text": text, "trained": trained})
     segments[0]["text"] = leading + segments[0]["text"]
     return {
         "line": line,
-        "segments": [segment for segment in segments if segment["text"]],
+        "segments": [segment for segment in segments if segment["text"] or "is_right" in segment],
         "num_tokens": num_tokens,
         "num_trained_tokens": example.num_trained_tokens,
         "num_lost_tokens": len(tokenised.example.input_ids) - num_tokens,

@@ -62,6 +62,7 @@ class Source:
         keeps_columns: whether other columns than those of prompt and answer are kept.
         columns: those of the row that was read last.
         is_bad: whether the answer that was read last is labeled bad.
+        label: of the text that was read last, "" where rows have none.
         stored: what a bigger model found likely at each token of the answer that was read last, where that is read.
         group: that of the row that was read last, of a piece of a document that of the document; None for none.
         document: from which the row came that was read last, or the file where that is none.
@@ -88,6 +89,7 @@ class Source:
     keeps_columns: bool = False
     columns: dict[str, object] = field(default_factory=dict, init=False)
     is_bad: bool = field(default=False, init=False)
+    label: str = field(default="", init=False)
     stored: datafmt.StoredAnswer | None = field(default=None, init=False)
     group: int | None = field(default=None, init=False)
     document: str = field(default="", init=False)
@@ -205,6 +207,7 @@ class Source:
                 self.columns = {name: value for name, value in row.items() if name not in read}
             for conversation, is_bad in found:
                 self.is_bad = is_bad
+                self.label = conversation.label if isinstance(conversation, datafmt.Labeled) else ""
                 yield number, conversation
                 self._announce(number)
 

@@ -440,7 +440,7 @@ class DashboardModel:
         )
         finite = {step: loss for step, loss in held_out.items() if math.isfinite(loss)}
         labels = self._told(sorting.ALL) if not self.writes else {}
-        pairs = self._told(preferences.METRICS) if self.has_pairs else {}
+        pairs = self._told(preferences.LABEL_METRICS) if self.has_pairs else {}
         told = (finite, training, self.setup, self.comparison, self.answers, pairs)
         teacher = self._told(agreement.METRICS) if self.has_teacher else {}
         return judge(Measured(*told, labels=labels, rewards=self._rewards(), teacher=teacher))

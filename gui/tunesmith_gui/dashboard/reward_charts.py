@@ -67,13 +67,14 @@ class RewardCard(ChartCard):
                 Line(self.tr("training"), steps, values * self._unit, "raw"),
                 Line(self.tr("smoothed"), steps, smooth(values, _SMOOTHING) * self._unit, "smooth", filled=True),
             ]
-        if len(model.evals) and self._column in EVAL_COLUMNS:
-            at, held_out = (model.evals.column(name) for name in ("step", self._column))
+        at = model.evals.column("step")
+        held_out = model.evals.column(self._column) if self._column in EVAL_COLUMNS else at[:0]
+        if np.isfinite(held_out).any():
             lines.append(Line(self.tr("held out"), at, held_out * self._unit, "dots", 1))
         for name, words in zip(self._bounds, (self.tr("lowest"), self.tr("highest")), strict=False):
             found = model.steps.column(name)
             if np.isfinite(found).any():
-                lines.append(Line(words, steps, smooth(found, _SMOOTHING) * self._unit, "line", 2, dashed=True))
+                lines.append(Line(words, steps, found * self._unit, "line", 2, dashed=True))
         self.plot.set_lines(lines)
 
 
@@ -149,7 +150,7 @@ def agreement_card(parent: QWidget) -> RewardCard:
 
 def accuracy_card(parent: QWidget) -> RewardCard:
     """How often the better answer is rated higher."""
-    title = translate("RewardCharts", "Preference accuracy")
+    title = translate("RewardCharts", "Reward accuracy")
     card = RewardCard(title, "%", "reward_accuracy", _PERCENT, accuracy_words(False), parent)
     card.plot.y_span = 0.0, _PERCENT
     return card

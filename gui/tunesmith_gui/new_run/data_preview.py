@@ -51,7 +51,8 @@ class DataPreviewDialog(QDialog):
         """
         super().__init__(parent)
         self._kind = kind
-        self._learns_labels = spec.objective.kind in FROM_LABELS
+        # A label is learned from the whole text; answers that a model writes itself are in no data.
+        self._counts_trained = spec.objective.kind not in {*FROM_LABELS, *FROM_STEPS, *REINFORCEMENT}
         self._has_several_files = len(spec.data.sources) > 1
         self._answer: dict[str, Any] = {}  # Any: JSON values
         self._examples: list[list[dict[str, Any]]] = []
@@ -74,7 +75,7 @@ class DataPreviewDialog(QDialog):
         if spec.objective.kind in FROM_LABELS:
             legend = self.tr("The model reads the underlined text and learns its label.")
         if spec.objective.kind in FROM_STEPS:
-            legend = self.tr("The model reads the solution and learns at each underlined end of a step if it is right.")
+            legend = self.tr("The model reads the solution and learns at the end of each step whether it is right.")
         if spec.objective.kind in REINFORCEMENT:
             legend = self.tr("The model answers each prompt itself. The underlined text is what its answers should be.")
         self._column.addWidget(SafeLabel(legend, tone="muted", wrap=True, parent=self))
@@ -186,8 +187,7 @@ class DataPreviewDialog(QDialog):
         place = Path(core_text(rows[0]["place"])).name if several else number_words(self._kind, rows[0]["line"])
         if self._answer["num_rows"] > num_examples:
             words = self.tr("Example %1 of the first %2  ·  %3  ·  %4 tokens, %5 trained")
-        if self._learns_labels:
-            # A label is learned from the whole text.
+        if not self._counts_trained:
             words = self.tr("Example %1 of %2  ·  %3  ·  %4 tokens")
             if self._answer["num_rows"] > num_examples:
                 words = self.tr("Example %1 of the first %2  ·  %3  ·  %4 tokens")
@@ -221,8 +221,22 @@ def _segments(rows: list[dict[str, Any]]) -> Iterator[tuple[str, QTextCharFormat
     for row in rows:
         if answer := row.get("answer"):
             yield answer_heading(answer)
+        if label := row.get("label"):
+            yield fill(translate("DataPreviewDialog", "Label: %1"), label) + "\n", _said_format()
         for each in row["segments"]:
+            if "is_right" in each:
+                # What is trained there is a line break, which shows nothing.
+                right, wrong = translate("DataPreviewDialog", "right"), translate("DataPreviewDialog", "wrong")
+                yield f"  [{right if each['is_right'] else wrong}]", _said_format(each["is_right"])
             yield each["text"], _segment_format(each["trained"])
+
+
+def _said_format(is_good: bool = True) -> QTextCharFormat:
+    """How what people say of a text looks."""
+    result = QTextCharFormat()
+    result.setFont(font("strong"))
+    result.setForeground(QColor(tokens().accent_text if is_good else tokens().error))
+    return result
 
 
 def _segment_format(trained: bool) -> QTextCharFormat:

@@ -279,7 +279,7 @@ class NewRunPage(Page):
         self.start_bar.cancel_asked.connect(actions.download.cancel)
         actions.download.changed.connect(self._show_download)
         self.start_bar.cancel_start_asked.connect(actions.doubts.cancel)
-        actions.doubts.changed.connect(lambda: self.start_bar.cancel_start.setVisible(actions.doubts.live))
+        actions.doubts.changed.connect(lambda: self.start_bar.show_starting(actions.doubts.live))
         self.start_bar.copy_command_asked.connect(actions.copy_command)
         self.start_bar.copy_json_asked.connect(actions.copy_json)
         self.start_bar.save_asked.connect(actions.save_spec)

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Mapping
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QMenu, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QMenu, QSizePolicy, QStackedWidget, QVBoxLayout, QWidget
 
 from tunesmith_gui.new_run.setting_paths import setting_of
 from tunesmith_gui.new_run.surroundings import Missing
@@ -132,8 +132,12 @@ class StartBar(QWidget):
         # Not Start itself: a double click would cancel what it began.
         self.cancel_start = button(self.tr("Cancel"), self.cancel_start_asked.emit, kind="link", parent=self)
         self.cancel_start.setAccessibleName(self.tr("Cancel the start"))
-        self.cancel_start.hide()
-        for widget in (self.problems, self.download, self.start, self.cancel_start, self.copy_as):
+        # In the same place: a link that came below Start would lift it, and lie under the second click itself.
+        self._below = QStackedWidget(self)
+        self._below.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
+        self._below.addWidget(self.copy_as)
+        self._below.addWidget(self.cancel_start)
+        for widget in (self.problems, self.download, self.start, self._below):
             column.addWidget(widget)
         self.show_missing(Missing.MODEL, {})
 
@@ -151,6 +155,10 @@ class StartBar(QWidget):
         column.addWidget(self.cancel, 0, Qt.AlignmentFlag.AlignLeft)
         holder.hide()
         return holder
+
+    def show_starting(self, starting: bool) -> None:
+        """Offers to cancel the start in place of copies."""
+        self._below.setCurrentWidget(self.cancel_start if starting else self.copy_as)
 
     def show_download(self, words: str, share: float) -> None:
         """Shows how far the download before the run is; without words there is none."""

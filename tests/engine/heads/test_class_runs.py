@@ -23,6 +23,7 @@ from tunesmith_core.operations.kinds.rate import RateSpec
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
+from tunesmith_engine.data.preview import preview
 from tunesmith_engine.data.rows_file import RowsWriter, read_rows
 from tunesmith_engine.evaluation import rate as rate_module
 from tunesmith_engine.evaluation.class_figures import class_figures, number_figures
@@ -62,6 +63,12 @@ def class_spec(tiny_spec: MakeSpec, tmp_path: Path) -> MakeSpec:
         return RunSpec.from_dict(values)
 
     return make
+
+
+def test_a_preview_says_the_label_of_each_text(class_spec: MakeSpec) -> None:
+    spec = class_spec()
+    rows = preview(spec, load_tokenizer(Path(spec.model.path)), 3)["rows"]
+    assert [row["label"] for row in rows] == ["good", "bad", "none"]
 
 
 LONG = {"max_steps": 60, "micro_batch_size": 4, "gradient_accumulation_steps": 1, "warmup_steps": 0}

@@ -28,6 +28,7 @@ from tunesmith_core.report.page import page
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.collate import collate
+from tunesmith_engine.data.preview import preview
 from tunesmith_engine.device import choose_compute
 from tunesmith_engine.evaluation import rate as rate_module
 from tunesmith_engine.evaluation.evaluate import evaluate
@@ -83,6 +84,15 @@ def test_rows_are_those_of_trl(step_spec: MakeSpec) -> None:
         ids, labels = ids + part, labels + [-100] * (len(part) - 1) + [label]
     assert first.input_ids.tolist() == ids
     assert first.labels.tolist() == labels
+
+
+def test_a_preview_says_of_each_step_whether_it_is_right(step_spec: MakeSpec) -> None:
+    spec = step_spec()
+    rows = preview(spec, load_tokenizer(Path(spec.model.path)), 2)["rows"]
+    said = [[(part["text"], part.get("is_right")) for part in row["segments"]] for row in rows]
+    first = [("What is 0?Step 0: no!!", None), ("\n", False), ("Step 1: yes", None), ("\n", True)]
+    assert said[0] == first
+    assert [part for part in said[1] if part[1] is not None] == [("\n", True), ("\n", True), ("\n", False)]
 
 
 def _oracle_log(spec: RunSpec, folder: Path, out: Path) -> list[dict[str, float]]:

@@ -19,7 +19,7 @@ from tunesmith_core import files
 from tunesmith_core.actions import RAISE_CONTEXT
 from tunesmith_core.errors import UserError
 from tunesmith_core.locks import FileLock
-from tunesmith_core.preferences import METRICS
+from tunesmith_core.preferences import LABEL_METRICS, METRICS
 from tunesmith_core.protocol import Event, JournalWriter, encode, read_journal
 from tunesmith_core.runs import RunState
 from tunesmith_core.spec import RunSpec
@@ -174,6 +174,15 @@ def test_what_came_of_pairs_is_told_by_those_told_apart() -> None:
     assert "In 94% of the held-out pairs the model leans more toward the better answer" in verdict.sentence
     assert "is 2.00" in verdict.evidence
     assert "pairs" not in DashboardModel().verdict().sentence
+
+
+def test_what_came_of_good_and_bad_answers_tells_of_no_pairs() -> None:
+    model = DashboardModel()
+    before = dict.fromkeys(LABEL_METRICS, 0.0) | {"logp_chosen": -40.0, "logp_rejected": -50.0}
+    after = before | {"reward_margin": 0.5, "reward_accuracy": 0.55, "kl": 0.1}
+    for step, loss, numbers in ((0, 0.5, before), (10, 0.48, after)):
+        model.apply(pack([Event(step, 0.0, "eval", {"step": step, "loss": loss, **numbers})]))
+    assert "Of the held-out answers the model rates 55% on the right side" in model.verdict().sentence
 
 
 def test_what_came_of_labels_is_told_by_texts_that_are_sorted_rightly() -> None:

@@ -34,7 +34,8 @@ def model_of(*after: tuple[str, dict[str, Any]], kl: float = 0.0) -> DashboardMo
     events: list[tuple[str, dict[str, Any]]] = [("hello", {}), ("setup", {"total_steps": 3, "num_eval_rows": 50})]
     events.append(("eval", {"step": 0, "loss": -0.2, "reward": 0.2}))
     others = dict.fromkeys(METRICS[1:], 0.5) | {"kl": kl, "clip_share": 0.0}
-    events += [("step", {"step": n, "loss": 0.0, "reward": n / 10, **others}) for n in range(1, 4)]
+    for n in range(1, 4):
+        events.append(("step", {"step": n, "loss": 0.0, "reward": n / 10, **others, "reward_highest": n % 2}))
     events.append(("eval", {"step": 3, "loss": -0.6, "reward": 0.6}))
     model = DashboardModel()
     model.apply(pack([Event(n, 1000.0 + n, kind, data) for n, (kind, data) in enumerate([*events, *after])]))
@@ -68,12 +69,15 @@ def test_charts_of_rewards_stand_in_place_of_the_loss(qtbot: Any) -> None:
     assert not charts.loss.isVisible()
     names = ["training", "smoothed", "held out", "lowest", "highest"]
     assert [line.name for line in charts.reward.plot.lines] == names
+    assert charts.reward.plot.lines[-1].y.tolist() == [1.0, 0.0, 1.0]
     titles = [card.heading.text() for card in charts.rounds if card.isVisible()]
     assert titles == ["Answer length", "Cut answers", "Prompts that teach nothing", "Entropy"]
     assert charts.chart_under_focus() is charts.reward
     charts.show_model(model_of(kl=0.1))
     shown = [card.heading.text() for card in charts.rounds if card.isVisible()]
     assert "Distance from the model before the run" in shown
+    distance = next(card for card in charts.rounds if card.heading.text().startswith("Distance"))
+    assert [line.name for line in distance.plot.lines] == ["training", "smoothed"]
     charts.show_model(DashboardModel())
     assert charts.loss.isVisible()
     assert not any(card.isVisible() for card in (charts.reward, *charts.rounds))

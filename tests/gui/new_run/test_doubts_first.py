@@ -140,7 +140,11 @@ def test_a_look_at_the_data_can_be_canceled(
     tasks: list[Looked] = []
     monkeypatch.setattr(Looked, "start", lambda task: tasks.append(task))
     bar = page.start_bar
+    settle()
+    place = bar.start.mapToGlobal(bar.start.rect().center())
     bar.start.click()
+    settle()
+    assert bar.start.mapToGlobal(bar.start.rect().center()) == place, "a second click would meet something else"
     assert (bar.start.text(), bar.start.isEnabled(), bar.cancel_start.isVisible()) == ("Starting…", False, True)
     assert clipped(bar) == []
     assert unnamed(bar) == []

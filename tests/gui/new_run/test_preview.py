@@ -67,6 +67,24 @@ def test_a_preview_of_labels_says_nothing_of_trained_tokens(
     tasks[0].succeeded(ANSWER | {"num_rows": 29})
     assert dialog.place.text().startswith("Example 1 of the first 1  ·  ")
     assert dialog.place.text().endswith(" tokens")
+    tasks[0].succeeded(ANSWER | {"rows": [{**ANSWER["rows"][0], "label": "billing"}]})
+    assert dialog.text.toPlainText().startswith("Label: billing\n")
+
+
+def test_a_preview_of_steps_says_which_are_right(
+    qtbot: QtBot, page: NewRunPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = scripted_tasks(monkeypatch)
+    run = RunSpec()
+    run.objective.kind = "prm"
+    dialog = DataPreviewDialog(run, parent=page)
+    qtbot.addWidget(dialog)
+    parts = [{"text": "1 + 1 = 2", "trained": False}, {"text": "\n", "trained": True, "is_right": True}]
+    parts += [{"text": "So 3.", "trained": False}, {"text": "\n", "trained": True, "is_right": False}]
+    tasks[0].succeeded(ANSWER | {"rows": [{**ANSWER["rows"][0], "segments": parts}]})
+    assert dialog.text.toPlainText() == "1 + 1 = 2  [right]\nSo 3.  [wrong]\n"
+    assert dialog.place.text().endswith(" tokens")
+
 
 
 def test_closing_the_preview_early_ends_the_engine(
