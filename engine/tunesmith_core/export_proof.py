@@ -53,10 +53,16 @@ def figures(proof: Proof) -> Message:
 def _compared(proof: Proof) -> Message:
     given = {"share": f"{proof['agreement']:.1%}", "places": proof["num_positions"]}
     nats = proof["mean_kl"]
+    if proof.get("rates"):
+        at_most = f"{max(nats, LEAST_NATS):.2g}"
+        return Message(
+            "Rates {share} of {places} texts alike, at most {nats} nats apart on average.", **given, nats=at_most
+        )
     if nats < LEAST_NATS:
         least = f"{LEAST_NATS:.4f}"
-        words = "Same next token at {share} of {places} positions, less than {nats} nats apart."
-        return Message(words, **given, nats=least)
+        return Message(
+            "Same next token at {share} of {places} positions, less than {nats} nats apart.", **given, nats=least
+        )
     return Message("Same next token at {share} of {places} positions, {nats} nats apart.", **given, nats=f"{nats:.2g}")
 
 
@@ -67,6 +73,12 @@ def changed_answers(proof: Proof) -> Message | None:
     """
     if likeness(proof) != "changed":
         return None
+    if proof.get("rates"):
+        return Message(
+            "The 16-bit numbers of this model change what it says: {agreement} of the texts are rated as the trained "
+            "model rates them. The adapter on its base model loses nothing.",
+            agreement=f"{proof['agreement']:.0%}",
+        )
     return Message(
         "The smaller numbers of this file change the answers: {agreement} of the next tokens are the same as in the "
         "trained model. A larger type, such as q8_0, loses less.",

@@ -182,7 +182,7 @@ class RunStatus:
                     self.state, self.phase = RunState.RUNNING, "training"
                     self.obstacle = self.pause_reason = ""
             case "eval":
-                self._fold_eval(data.get("loss"))
+                self._fold_eval(data.get("loss"), data.get("step") or 0)
                 self.preferences, self.eval_reward = of_event(data), data.get("reward")
             case "checkpoint":
                 self.last_checkpoint_step = data.get("step") or 0
@@ -207,10 +207,12 @@ class RunStatus:
         end = self.paused_since or self.ended_at or (now if self.state.live else self.last_event_at) or now
         return end - self.started_at - self.paused_s
 
-    def _fold_eval(self, loss: float | None) -> None:
+    def _fold_eval(self, loss: float | None, step: int) -> None:
         self.eval_loss = loss
         if loss is not None:
             self.first_eval_loss = loss if self.first_eval_loss is None else self.first_eval_loss
+        # That of the untrained model is no result of the run.
+        if loss is not None and step:
             self.best_eval_loss = loss if self.best_eval_loss is None else min(loss, self.best_eval_loss)
 
     def _fold_result(self, event: Event) -> None:

@@ -105,6 +105,13 @@ def test_answers_that_change_are_told_with_their_figures() -> None:
     assert told is not None
     assert "69% of the next tokens" in told
     assert "less than 0.0001 nats" in export_proof.figures(PROOF | {"mean_kl": 1e-9})
+    rates = PROOF | {"rates": True, "num_positions": 20}
+    told = export_proof.figures(rates | {"mean_kl": 1e-9})
+    assert told.startswith("Rates 100.0% of 20 texts alike, at most 0.0001 nats apart on average.")
+    assert "at most 0.04 nats" in export_proof.figures(rates | {"mean_kl": 0.04})
+    told = export_proof.changed_answers(rates | {"mean_kl": 0.2, "agreement": 0.9})
+    assert told is not None
+    assert told.startswith("The 16-bit numbers of this model change what it says: 90% of the texts")
     rounded = export_proof.figures(PROOF | {"mean_kl": 0.086, "rounding": {"mean_kl": 0.0842}})
     assert rounded.endswith("Rounding the trained model to this type, without converting it, gives 0.084.")
 

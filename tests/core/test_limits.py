@@ -141,6 +141,8 @@ def test_who_watches_counts_processor_time_and_far_later_the_clock(
     assert not watch.is_over()
     now["wall"] += 61.0
     assert watch.is_over(), "it waits for ever"
+    assert watch.late is not None
+    assert watch.late.over_time().message.endswith("took longer than 60 s.")
     now["cpu"] = None  # type: ignore[assignment]
     assert not Watch(tmp_path / "portion", 1).is_over(), "it has ended"
 

@@ -243,16 +243,17 @@ def test_numbers_are_folded_too() -> None:
         ("hello", {"device_name": "GPU"}),
         ("setup", {"total_steps": 9}),
         ("step", {"step": 1, "loss": 2.0, "tokens_per_s": 5.0}),
-        ("eval", {"loss": 3.0}),
-        ("eval", {"loss": 1.0}),
-        ("eval", {"loss": None}),
+        ("eval", {"step": 0, "loss": 0.5}),
+        ("eval", {"step": 1, "loss": 3.0}),
+        ("eval", {"step": 1, "loss": 1.0}),
+        ("eval", {"step": 1, "loss": None}),
         ("checkpoint", {"step": 1}),
         ("error", {"code": "bug"}),
         ("result", {"status": "failed", "step": 1}),
     )
     assert (status.device_name, status.total_steps, status.step, status.loss) == ("GPU", 9, 1, 2.0)
-    assert (status.first_eval_loss, status.best_eval_loss, status.eval_loss) == (3.0, 1.0, None)
-    assert (status.last_checkpoint_step, status.started_at, status.ended_at, status.tokens_per_s) == (1, 1.0, 9.0, 5.0)
+    assert (status.first_eval_loss, status.best_eval_loss, status.eval_loss) == (0.5, 1.0, None)
+    assert (status.last_checkpoint_step, status.started_at, status.ended_at, status.tokens_per_s) == (1, 1.0, 10.0, 5.0)
     assert status.error == {"code": "bug"}
     status.fold(Event(10, 10.0, "hello", {"resumed_from_step": 1}))
     assert (status.error, status.ended_at, status.started_at, status.state.live) == (None, None, 1.0, True)

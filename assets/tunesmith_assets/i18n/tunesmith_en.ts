@@ -452,4 +452,14 @@
         </translation>
     </message>
 </context>
+<context>
+    <name>WordsCard</name>
+    <message numerus="yes">
+        <source>Add the first %Ln word(s)</source>
+        <translation>
+            <numerusform>Add the first word</numerusform>
+            <numerusform>Add the first %Ln words</numerusform>
+        </translation>
+    </message>
+</context>
 </TS>

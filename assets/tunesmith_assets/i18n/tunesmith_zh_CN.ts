@@ -8503,6 +8503,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>类型</translation>
     </message>
     <message>
+        <source>Label: {label}</source>
+        <translation>标签：{label}</translation>
+    </message>
+    <message>
         <source>Labels and their rows: {labels}, and {more:,} other labels.</source>
         <translation>各标签的行数：{labels}，另有 {more:,} 个标签。</translation>
     </message>
@@ -8539,6 +8543,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>没有名为 {pattern} 的带适配器的模块。带适配器的模块有 {known}。</translation>
     </message>
     <message>
+        <source>No more of the labels are predicted rightly, although the held-out loss fell from {before} to {after}.</source>
+        <translation>预测正确的标签并没有变多，尽管留出损失从 {before} 降到了 {after}。</translation>
+    </message>
+    <message>
         <source>No vote prefers an answer yet, so there are no pairs to learn from.</source>
         <translation>还没有投票选出更好的回答，因此没有可供学习的偏好对。</translation>
     </message>
@@ -8569,6 +8577,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Preference pairs: the column {chosen} has the better answer, {rejected} the worse one.</source>
         <translation>偏好对：列 {chosen} 为较好的回答，{rejected} 为较差的回答。</translation>
+    </message>
+    <message>
+        <source>Rates {share} of {places} texts alike, at most {nats} nats apart on average.</source>
+        <translation>{places} 个文本中有 {share} 评价一致，平均相差至多 {nats} nats。</translation>
     </message>
     <message>
         <source>Restore it. On the command line: tunesmith restore {id}</source>
@@ -8641,6 +8653,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Russian</source>
         <translation>俄语</translation>
+    </message>
+    <message>
+        <source>Same next token at {share} of {places} positions, less than {nats} nats apart.</source>
+        <translation>{places} 个位置中有 {share} 的下一个词元相同，相差不到 {nats} nats。</translation>
     </message>
     <message>
         <source>Samples can end elsewhere. Training is not affected.</source>
@@ -8721,6 +8737,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>That is worse than guessing.</source>
         <translation>这还不如随机猜测。</translation>
+    </message>
+    <message>
+        <source>The 16-bit numbers of this model change what it says: {agreement} of the texts are rated as the trained model rates them. The adapter on its base model loses nothing.</source>
+        <translation>此模型的 16 位数字改变了它的判断：{agreement} 的文本与训练后的模型评价相同。基座模型加适配器则没有任何损失。</translation>
     </message>
     <message>
         <source>The Modelfile can&apos;t hold the system prompt of the training rows. Begin each conversation with it; it stands in {card}.</source>
@@ -9245,6 +9265,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>Train for more steps, and hold out more rows to measure it.</source>
         <translation>请训练更多步，并留出更多数据行来测量。</translation>
+    </message>
+    <message>
+        <source>Train for more steps, and look at the labels of the rows.</source>
+        <translation>请训练更多步，并检查数据行的标签。</translation>
     </message>
     <message>
         <source>Train on more rows, or for fewer epochs.</source>
@@ -15591,6 +15615,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>最低 %1</translation>
     </message>
     <message>
+        <source>before training</source>
+        <translation>训练前</translation>
+    </message>
+    <message>
         <source>ends %1</source>
         <translation>%1 结束</translation>
     </message>
@@ -16122,8 +16150,8 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>模型读取带下划线的文本，并学习它的标签。</translation>
     </message>
     <message>
-        <source>The model reads the solution and learns at each underlined end of a step if it is right.</source>
-        <translation>模型阅读解答，并在每个带下划线的步骤结尾处学习该步骤是否正确。</translation>
+        <source>The model reads the solution and learns at the end of each step whether it is right.</source>
+        <translation>模型读取解答，并在每一步的末尾学习这一步是否正确。</translation>
     </message>
     <message>
         <source>The model answers each prompt itself. The underlined text is what its answers should be.</source>
@@ -16206,6 +16234,18 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>better %1 tokens, %2 trained, worse %3 tokens, %4 trained</source>
         <translation>较好的 %1 个词元，训练 %2 个，较差的 %3 个词元，训练 %4 个</translation>
+    </message>
+    <message>
+        <source>Label: %1</source>
+        <translation>标签：%1</translation>
+    </message>
+    <message>
+        <source>right</source>
+        <translation>正确</translation>
+    </message>
+    <message>
+        <source>wrong</source>
+        <translation>错误</translation>
     </message>
 </context>
 <context>
@@ -16986,8 +17026,8 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
 <context>
     <name>EvaluationPane</name>
     <message>
-        <source>This model scores answers and writes none, so there are no answers to compare.</source>
-        <translation>该模型只给回答打分，不写回答，因此没有可比较的回答。</translation>
+        <source>This model writes no answers, so there are none to compare.</source>
+        <translation>此模型不写回答，因此没有可比较的回答。</translation>
     </message>
     <message>
         <source>This run holds out no rows, so there are no answers to compare. Hold out a share to see answers before and after training.</source>
@@ -19783,8 +19823,8 @@ Save a copy to train with your changes.</source>
         <translation>与更大的模型一致</translation>
     </message>
     <message>
-        <source>Preference accuracy</source>
-        <translation>偏好准确率</translation>
+        <source>Reward accuracy</source>
+        <translation>奖励准确率</translation>
     </message>
     <message>
         <source>How much likelier the model finds answers in general than the model before the run did, in nats. A rating counts from there. A steep rise means that it moves far away.</source>
@@ -20450,6 +20490,14 @@ Save a copy to train with your changes.</source>
         <translation>已写入 %1</translation>
     </message>
     <message>
+        <source>%1 running</source>
+        <translation>%1 个正在运行</translation>
+    </message>
+    <message>
+        <source>%1 waiting</source>
+        <translation>%1 个等待中</translation>
+    </message>
+    <message>
         <source>Moved to the trash, from where runs can be restored.</source>
         <translation>已移到回收站，可从那里恢复。</translation>
     </message>
@@ -20458,10 +20506,6 @@ Save a copy to train with your changes.</source>
         <translation>
             <numerusform>%n 个运行</numerusform>
         </translation>
-    </message>
-    <message>
-        <source>%1, %2 running</source>
-        <translation>%1，%2 个进行中</translation>
     </message>
     <message>
         <source>Select two to six runs to compare them</source>
@@ -22420,9 +22464,11 @@ Save a copy to train with your changes.</source>
         <source>Suggest new words</source>
         <translation>推荐新词</translation>
     </message>
-    <message>
-        <source>Add the first %1</source>
-        <translation>添加前 %1 个</translation>
+    <message numerus="yes">
+        <source>Add the first %Ln word(s)</source>
+        <translation>
+            <numerusform>添加前 %Ln 个词</numerusform>
+        </translation>
     </message>
     <message>
         <source>Reading the data…</source>

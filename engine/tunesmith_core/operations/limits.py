@@ -12,7 +12,7 @@ import mmap
 import struct
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -203,7 +203,7 @@ class Watch:
         pid: the child.
 
     Attributes:
-        late: the portion that took too long, or None.
+        late: the portion that took too long, with the time that it took at least; or None.
     """
 
     def __init__(self, path: Path, pid: int) -> None:
@@ -220,8 +220,11 @@ class Watch:
             return False
         if portion.number != self._number:
             self._number, self._since_cpu_s, self._since_s = portion.number, cpu_s, now_s
-        elif cpu_s - self._since_cpu_s > portion.cpu_s or now_s - self._since_s > WALL_FACTOR * portion.cpu_s:
+        elif cpu_s - self._since_cpu_s > portion.cpu_s:
             self.late = portion
+        elif now_s - self._since_s > (wall_s := WALL_FACTOR * portion.cpu_s):
+            # It only waits, so far longer by the clock than it may compute.
+            self.late = replace(portion, cpu_s=wall_s)
         return self.late is not None
 
     def portion(self) -> Portion | None:

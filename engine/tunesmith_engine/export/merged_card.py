@@ -92,10 +92,15 @@ def verdict(proof: Proof | None) -> str:
     if not proof:
         return "The export was not compared with the trained model."
     where = "llama.cpp" if proof["format"].startswith("gguf") else "the export"
+    same = (
+        f"rates {proof['agreement']:.1%} of {proof['num_prompts']} texts alike"
+        if proof.get("rates")
+        else f"chooses the same token at {proof['agreement']:.1%} of {proof['num_positions']} positions in answers to "
+        f"{proof['num_prompts']} prompts"
+    )
     told = (
-        f"**{title(proof).template}.** Compared with the trained model: {where} chooses the same token at "
-        f"{proof['agreement']:.1%} of {proof['num_positions']} positions in answers to {proof['num_prompts']} prompts, "
-        f"with a mean divergence of {proof['mean_kl']:.2g} nats, where 0 is equal."
+        f"**{title(proof).template}.** Compared with the trained model: {where} {same}, with a mean divergence of "
+        f"{proof['mean_kl']:.2g} nats, where 0 is equal."
     )
     if rounding := proof["rounding"]:
         told += f" Rounding the weights to this format alone makes a divergence of {rounding['mean_kl']:.2g} nats."

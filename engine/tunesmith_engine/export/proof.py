@@ -117,19 +117,23 @@ def context_of(config: Config) -> int:
     return min(CONTEXT, getattr(config.get_text_config(), "max_position_embeddings", None) or CONTEXT)
 
 
-def trained_answers(model: Model, tokenizer: Tokenizer, advance: Callable[[int, int], None]) -> list[Answer]:
+def trained_answers(
+    model: Model, tokenizer: Tokenizer, advance: Callable[[int, int], None], own: Sequence[list[int]] = ()
+) -> list[Answer]:
     """Return what the trained model answers.
 
     Args:
         model: in evaluation mode on the CPU.
         tokenizer: of the model.
         advance: told how many prompts are done, of how many.
+        own: tokens of texts to rate in place of the prompts: what tells those apart says little of others.
     """
     room = context_of(model.config) - NUM_TOKENS
+    asked_for = own or [prompt_tokens(tokenizer, prompt) for prompt in PROMPTS]
     answers = []
-    for number, prompt in enumerate(PROMPTS):
-        advance(number, len(PROMPTS))
-        asked = prompt_tokens(tokenizer, prompt)[:room]
+    for number, whole in enumerate(asked_for):
+        advance(number, len(asked_for))
+        asked = whole[:room]
         # Behind a text that is rated comes nothing; the place of an answer's end stays empty.
         tokens = [*asked, 0] if _rates(model) else _continued(model, asked)
         answers.append(Answer(tokens, len(asked), _log_probabilities(model, tokens[:-1], len(asked) - 1)))

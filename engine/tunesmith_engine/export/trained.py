@@ -20,7 +20,7 @@ from tunesmith_core.checkpoint_manifest import damage, newest_noted, weight_file
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.exports import chosen_weights, made_weights
 from tunesmith_core.messages import Message
-from tunesmith_core.objectives import FROM_LABELS
+from tunesmith_core.objectives import FROM_LABELS, HEADS
 from tunesmith_core.protocol import read_journal
 from tunesmith_core.runs import Run, RunStatus
 from tunesmith_core.spec import RunSpec
@@ -63,6 +63,11 @@ class Trained:
     def is_full(self) -> bool:
         """Whether the weights of the model itself were trained."""
         return self.spec.adapter.kind == FULL
+
+    @property
+    def rates(self) -> bool:
+        """Whether the model rates texts and writes none."""
+        return self.spec.objective.kind in HEADS
 
     @property
     def weights_paths(self) -> list[Path]:

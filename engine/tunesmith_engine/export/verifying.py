@@ -15,7 +15,8 @@ from tunesmith_core.export_proof import changed_answers
 from tunesmith_core.messages import Message
 from tunesmith_core.model_folder import read_weights
 from tunesmith_core.operations.host import Host
-from tunesmith_engine.export.proof import Answer, Figures, Tokenizer, passed, trained_answers
+from tunesmith_engine.export.own_texts import own_texts
+from tunesmith_engine.export.proof import PROMPTS, Answer, Figures, Tokenizer, passed, trained_answers
 from tunesmith_engine.export.rounding import Rounding, rounded_reference
 from tunesmith_engine.export.staging import PROOF_NAME, Staging
 from tunesmith_engine.export.trained import Trained
@@ -70,12 +71,14 @@ def verify(host: Host, trained: Trained, folder: Path, staging: Staging, way: Wa
     host.phase("verifying")
     tokenizer = trained.tokenizer(folder)
     model = trained.load_whole(folder)
-    answers = trained_answers(model, tokenizer, lambda done, total: host.phase("verifying", done, total))
+    own = own_texts(trained.spec, tokenizer, len(PROMPTS)) if trained.rates else []
+    answers = trained_answers(model, tokenizer, lambda done, total: host.phase("verifying", done, total), own)
     as_llama_cpp = way.format.startswith("gguf")
     reference = rounded_reference(answers, model, way.rounding, as_llama_cpp=as_llama_cpp) if way.rounding else None
     # The export is loaded in its place.
     del model
-    proof = {"format": way.format, **passed(way.measure(answers, tokenizer), way.nats, reference)}
+    measured = passed(way.measure(answers, tokenizer), way.nats, reference)
+    proof = {"format": way.format, "rates": trained.rates, **measured}
     files.atomic_write_json(staging.folder / PROOF_NAME, proof)
     tell_loss(host, proof)
     return proof

@@ -89,7 +89,7 @@ class EvaluationPane(QWidget):
 
     def _words_without(self, model: DashboardModel) -> str:
         if not model.writes:
-            return self.tr("This model scores answers and writes none, so there are no answers to compare.")
+            return self.tr("This model writes no answers, so there are none to compare.")
         if model.setup.get("num_eval_rows") == 0:
             return self.tr(
                 "This run holds out no rows, so there are no answers to compare. Hold out a share to see answers "

@@ -133,6 +133,8 @@ class DashboardHeader(QWidget):
         now = UNKNOWN if evaluated is None else tr.number(evaluated, 3)
         is_higher = evaluated is not None and best is not None and best < evaluated and tr.number(best, 3) != now
         lower = tr.fill(self.tr("best %1"), tr.number(best, 3)) if best is not None and is_higher else ""
+        if evaluated is not None and best is None:
+            lower = self.tr("before training")
         self.eval_loss.set_value(now, lower)
         accuracy = model.evals.last("reward_accuracy") if len(model.evals) else math.nan
         numbers = {name: model.evals.last(name) for name in preferences.METRICS} if len(model.evals) else {}
@@ -148,6 +150,8 @@ class DashboardHeader(QWidget):
         now = status.eval_reward
         is_lower = now is not None and best is not None and now < best
         higher = tr.fill(self.tr("best %1"), tr.number(best, 3)) if best is not None and is_lower else ""
+        if now is not None and best is None:
+            higher = self.tr("before training")
         self.eval_loss.set_value(UNKNOWN if now is None else tr.number(now, 3), higher)
 
     def _show_time(self, model: DashboardModel) -> None:

@@ -460,8 +460,8 @@ class DashboardModel:
 
     @property
     def best_reward(self) -> float | None:
-        """The highest held-out reward, None where none was measured."""
-        found = self.evals.column("reward")
+        """The highest held-out reward of the trained model, None where none was measured."""
+        found = self.evals.column("reward")[self.evals.column("step") > 0]
         return float(np.nanmax(found)) if np.isfinite(found).any() else None
 
     def reward_change(self) -> tuple[float, float] | None:

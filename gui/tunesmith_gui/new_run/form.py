@@ -440,7 +440,7 @@ class NewRunForm(QObject):
             return True
         sample = self._sample.spec if self._sample else self._baseline
         is_counted = path not in MAPPING and self.is_changed(path)
-        return is_counted and self.value(path) != setting_of(path).get(sample)
+        return is_counted and (path in self._state.proposed or self.value(path) != setting_of(path).get(sample))
 
     def reset(self, path: str) -> None:
         """Brings one setting back."""

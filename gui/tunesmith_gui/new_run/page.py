@@ -256,7 +256,7 @@ class NewRunPage(Page):
         self.data_picker.way_asked.connect(actions.choose_way)
         self.model_picker.path_chosen.connect(actions.choose_model)
         self.model_picker.library_asked.connect(self._open_library)
-        self.teacher_card.library_asked.connect(lambda: self.navigate.emit("models", None))
+        self.teacher_card.library_asked.connect(lambda: self.navigate.emit("models", "more"))
         self.model_picker.again_asked.connect(self.facts.refresh)
         self.data_picker.path_chosen.connect(actions.choose_data)
         self.data_picker.path_added.connect(actions.add_data)

@@ -61,7 +61,7 @@ class WordsCard(Card):
         chosen = self._chosen
         self.add.setVisible(bool(chosen))
         if chosen:
-            self.add.setText(fill(self.tr("Add the first %1"), number(len(chosen))))
+            self.add.setText(self.tr("Add the first %Ln word(s)", "", len(chosen)))
             self.add.setAccessibleName(self.add.text())
 
     @property

@@ -333,9 +333,13 @@ class RunsPage(Page):
 
     def _say_number(self) -> None:
         rows = self.model.rows
-        live = sum(row.state.live for row in rows)
-        text = self.tr("%n run(s)", "", len(rows)) if rows else ""
-        self.header.set_subtitle(fill(self.tr("%1, %2 running"), text, live) if live else text)
+        parts = [self.tr("%n run(s)", "", len(rows))] if rows else []
+        waiting = sum(row.state is RunState.QUEUED for row in rows)
+        if running := sum(row.state.live for row in rows) - waiting:
+            parts.append(fill(self.tr("%1 running"), running))
+        if waiting:
+            parts.append(fill(self.tr("%1 waiting"), waiting))
+        self.header.set_subtitle(", ".join(parts))
 
     def _filter_changed(self, text: str) -> None:
         self.proxy.set_words(text)

@@ -28,6 +28,7 @@ from tunesmith_core.spec_changes import with_changes
 from tunesmith_engine.evaluation import rate as rate_module
 from tunesmith_engine.evaluation.rate import rate
 from tunesmith_engine.export.export_run import export_run
+from tunesmith_engine.export.own_texts import own_texts
 from tunesmith_engine.model.folder import load_tokenizer
 
 TEXTS = ("Say red. red green :)", "Say blue. no", "你好")
@@ -71,6 +72,8 @@ def test_adapter_and_merged_model_score_alike_in_plain_libraries(
     assert len({round(score, 4) for score in wanted}) == len(TEXTS)
     found = _export(reward_run, tmp_path, "merged")
     assert found["proof"]["passed"]
+    # Both answers of ten pairs, not prompts of any kind.
+    assert (found["proof"]["rates"], found["proof"]["num_prompts"]) == (True, 20)
     merged = AutoModelForSequenceClassification.from_pretrained(tmp_path / "merged", dtype=torch.float32).eval()
     assert merged.config.architectures == [type(merged).__name__]
     assert _scores(merged, tmp_path / "merged") == pytest.approx(wanted, abs=2e-2)
@@ -78,11 +81,25 @@ def test_adapter_and_merged_model_score_alike_in_plain_libraries(
     assert "AutoModelForSequenceClassification" in card
     assert "Bradley-Terry" in card
     assert "vllm" not in card
+    assert "rates 100.0% of 20 texts alike" in card
     card = (reward_run.adapter_path / "README.md").read_text(encoding="utf-8")
     assert "num_labels=1" in card
     assert not [word for word in ("loss on", "Loss on", "beta") if word in card]
     assert not events(reward_run, "warning")
     capsys.readouterr()
+
+
+def test_what_is_compared_are_texts_of_the_data(
+    reward_run: Run, tiny_model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spec, tokenizer = reward_run.load_spec(), load_tokenizer(tiny_model)
+    rows = prepare(with_changes(spec, {"evaluation.percent": 0.0}), tokenizer).train
+    # Between the better answers of two pairs stands the worse one of the first.
+    assert own_texts(spec, tokenizer, 3)[::2] == [row.input_ids.tolist() for row in rows[:2]]
+    Path(spec.data.sources[0].path).unlink()
+    assert own_texts(spec, tokenizer, 3) == []
+    assert "can't be read" in caplog.text
+    caplog.clear()
 
 
 def test_an_answer_of_ones_own_is_scored_as_the_rows_of_the_data_are(

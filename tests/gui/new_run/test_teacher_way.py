@@ -82,7 +82,7 @@ def test_a_model_with_other_tokens_is_refused(
     assert page.start_bar.start.text() == "Choose a bigger model"
     qtbot.waitUntil(lambda: "once a bigger model is chosen" in page.plan_card.summary, timeout=5000)
     page.actions_.start()
-    assert page.teacher_card.combo.hasFocus()
+    assert page.window().focusWidget() is page.teacher_card.combo
     monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_: str(bigger))
     page.teacher_card.browse.click()
     qtbot.waitUntil(lambda: "tokenizers differ" in page.teacher_card.problem.text(), timeout=5000)

@@ -57,12 +57,12 @@ def test_words_are_suggested_and_taken(
     assert not card.suggest.isEnabled()
     tasks[-1].succeeded.emit({"words": FOUND})
     assert card.state.text().startswith("glowmilla (4 pieces, 9 times), ")
-    assert card.add.text() == "Add the first 10"
+    assert card.add.text() == "Add the first 10 words"
     card.add.click()
     assert page.form.value("model.new_tokens") == [each["word"] for each in FOUND[:10]]
     assert page.form.value("adapter.embeddings") == "new"
     assert not page.form.problems()
-    assert card.add.text() == "Add the first 2"
+    assert card.add.text() == "Add the first 2 words"
     card.suggest.click()
     tasks[-1].failed.emit(UserError("dataset-empty", "There is nothing to read."))
     assert card.state.text() == "There is nothing to read."
