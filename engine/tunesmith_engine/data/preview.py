@@ -115,8 +115,8 @@ class _Head:
     numbers: list[int] = field(default_factory=list)
     examples: list[int] = field(default_factory=list)
 
-    def rows(self) -> Iterator[tuple[int, str, str, str, bool, Rendered, Tokenised]]:
-        """Yield line, place, which answer, label, whether it is to be shown, and the row as text and as tokens."""
+    def rows(self) -> Iterator[tuple[dict[str, Any], bool, Rendered, Tokenised]]:  # Any: JSON values
+        """Yield {line, place, answer, label} of a row, whether it is to be shown, and the row as text and as tokens."""
         for source in self.sources:
             num_answers = 2 if source.in_pairs else 1
             found = _to_first_fault(source, self.renderer)
@@ -138,7 +138,8 @@ class _Head:
                 answer = "worse" if behind else "better" if source.in_pairs else ""
                 if source.in_labels:
                     answer = "bad" if is_bad else "good"
-                yield line, place, answer, label, row < self.num_shown, rendered, tokenised
+                said = {"line": line, "place": place, "answer": answer, "label": label}
+                yield said, row < self.num_shown, rendered, tokenised
         problems = [source.first_error for source in self.sources if source.first_error]
         if problems and not any(self.numbers):
             raise problems[0]
@@ -188,7 +189,7 @@ def _looked_at(
     num_shown = num_untrained = num_overlong = num_tokens = num_trained_tokens = 0
     num_answers = sequences_per_row(spec.objective.kind)
     head = _Head(sources, renderer, -(-num_rows // len(sources)), stored)
-    for line, place, answer, label, is_shown, rendered, row in head.rows():
+    for said, is_shown, rendered, row in head.rows():
         leading = renderer.leading_text if rendered.starts_document else ""
         is_shown = is_shown and num_shown < num_rows * num_answers
         num_shown += is_shown
@@ -208,10 +209,8 @@ def _looked_at(
                 num_trained_tokens += example.num_trained_tokens
             if is_shown and part <= MAX_PARTS:
                 # Only the first part has the leading tokens.
-                in_steps = spec.objective.kind in FROM_STEPS
-                shown = _shown_row(line, tokenised, example, leading if part == 1 else "", in_steps)
-                said = {"place": place, "part": part, "answer": answer, "label": label, "is_skipped": is_skipped}
-                rows.append(said | shown)
+                shown = _shown_row(tokenised, example, leading if part == 1 else "", spec.objective.kind in FROM_STEPS)
+                rows.append({**said, "part": part, "is_skipped": is_skipped, **shown})
                 if tokenizer:
                     rows[-1]["tokens"] = _shown_tokens(tokenizer, tokenised, example)
     notes = renderer.notes | notes_of(sources) | cuts.notes() | _overlong_notes(num_overlong, len(lengths), cuts.limit)
@@ -257,7 +256,7 @@ def _overlong_notes(num_overlong: int, num_rows: int, limit: int) -> dict[str, s
 
 
 def _shown_row(
-    line: int, tokenised: Tokenised, example: Example, leading: str, in_steps: bool
+    tokenised: Tokenised, example: Example, leading: str, in_steps: bool
 ) -> dict[str, Any]:  # Any: JSON values
     num_tokens = len(example.input_ids)
     segments: list[dict[str, Any]] = []
@@ -271,7 +270,6 @@ def _shown_row(
             segments.append({"text": text, "trained": trained})
     segments[0]["text"] = leading + segments[0]["text"]
     return {
-        "line": line,
         "segments": [segment for segment in segments if segment["text"] or "is_right" in segment],
         "num_tokens": num_tokens,
         "num_trained_tokens": example.num_trained_tokens,
