@@ -7,6 +7,7 @@ wheel from changing a value the person only scrolled over.
 from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QObject, Qt
+from PySide6.QtGui import QFocusEvent
 from PySide6.QtWidgets import QAbstractSpinBox, QComboBox, QHBoxLayout, QSlider, QVBoxLayout, QWidget
 
 from tunesmith_gui.tokens import SPACE
@@ -16,17 +17,25 @@ _WHEEL_CONTROLS = (QComboBox, QAbstractSpinBox, QSlider)
 
 
 class _WheelGuard(QObject):
-    """Lets the wheel through to the page unless the control has the focus."""
+    """Lets the wheel through to the page unless a person has given the control the focus."""
+
+    _is_chosen = False
+    """The focus may also have come where a page leads to a setting, maybe under the resting pointer."""
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if event.type() == QEvent.Type.Wheel and isinstance(watched, QWidget) and not watched.hasFocus():
-            event.ignore()
-            return True
+        if isinstance(event, QFocusEvent):
+            self._is_chosen = event.gotFocus() and event.reason() is not Qt.FocusReason.OtherFocusReason
+        elif event.type() in (QEvent.Type.MouseButtonPress, QEvent.Type.KeyPress):
+            self._is_chosen = True
+        elif event.type() == QEvent.Type.Wheel and isinstance(watched, QWidget):
+            if not (watched.hasFocus() and self._is_chosen):
+                event.ignore()
+                return True
         return False
 
 
 def guard_wheel(control: QWidget) -> None:
-    """Makes a control ignore the mouse wheel unless it has the focus; `Field` does it for its own."""
+    """Makes a control ignore the mouse wheel unless a person has gone to it; `Field` does it for its own."""
     if isinstance(control, _WHEEL_CONTROLS):
         control.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         control.installEventFilter(_WheelGuard(control))

@@ -28,7 +28,7 @@ from tunesmith_gui.widgets.safe_label import SafeLabel
 
 SMOOTH_POINTS = 500
 """Points of a smoothed line 2 px wide; a wider one gets fewer, for its painting takes as long as its area is large."""
-_FADE = 0.35
+_FADE = 0.5
 """How much of its color a raw line behind a smoothed one keeps. Opaque: a wide translucent line takes seconds."""
 _MARGIN = 0.02
 """Share of the width that stays free on both sides."""

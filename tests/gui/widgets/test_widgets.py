@@ -92,6 +92,11 @@ def test_wheel_over_a_field_without_focus_changes_nothing(qtbot: QtBot, kind: ty
     assert place() == before
     control.setFocus()
     wheel(control)
+    assert place() == before, "the page went there, not the person"
+    control.setFocus(Qt.FocusReason.TabFocusReason)
+    other.setFocus()
+    control.setFocus(Qt.FocusReason.TabFocusReason)
+    wheel(control)
     assert place() != before
 
 
