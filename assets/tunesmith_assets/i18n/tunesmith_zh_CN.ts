@@ -19831,8 +19831,8 @@ Save a copy to train with your changes.</source>
         <translation>与运行之前的模型相比，模型总体上认为回答的概率高出多少，单位为奈特。评分以此为起点。急剧上升说明模型偏离得很远。</translation>
     </message>
     <message>
-        <source>Distance from the model before the run</source>
-        <translation>与运行之前模型的距离</translation>
+        <source>Distance from the start</source>
+        <translation>与起点的距离</translation>
     </message>
     <message>
         <source>Mean, lowest and highest reward of the answers. In training the model chooses words at random, held out it takes the likeliest.</source>

@@ -163,7 +163,7 @@ def kl_card(parent: QWidget) -> RewardCard:
         "How much likelier the model finds answers in general than the model before the run did, in nats. A rating "
         "counts from there. A steep rise means that it moves far away.",
     )
-    return RewardCard(translate("RewardCharts", "Distance from the model before the run"), "", "kl", 1.0, words, parent)
+    return RewardCard(translate("RewardCharts", "Distance from the start"), "", "kl", 1.0, words, parent)
 
 
 def reward_card(parent: QWidget) -> RewardCard:
@@ -218,7 +218,7 @@ def round_cards(parent: QWidget) -> tuple[RewardCard, ...]:
             parent,
         ),
         RewardCard(
-            translate("RewardCharts", "Distance from the model before the run"),
+            translate("RewardCharts", "Distance from the start"),
             "",
             "kl",
             1.0,

@@ -75,7 +75,7 @@ def test_charts_of_rewards_stand_in_place_of_the_loss(qtbot: Any) -> None:
     assert charts.chart_under_focus() is charts.reward
     charts.show_model(model_of(kl=0.1))
     shown = [card.heading.text() for card in charts.rounds if card.isVisible()]
-    assert "Distance from the model before the run" in shown
+    assert "Distance from the start" in shown
     distance = next(card for card in charts.rounds if card.heading.text().startswith("Distance"))
     assert [line.name for line in distance.plot.lines] == ["training", "smoothed"]
     charts.show_model(DashboardModel())
