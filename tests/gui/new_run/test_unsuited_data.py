@@ -181,10 +181,12 @@ def test_a_way_is_offered_by_what_the_rows_are(rows: list[dict[str, Any]], way: 
 def test_a_file_that_is_broken_offers_no_other_way(
     qtbot: QtBot, page: NewRunPage, model: Path, tmp_path: Path
 ) -> None:
-    path = tmp_path / "broken.jsonl"
-    path.write_text(json.dumps({"text": "a", "label": "b"}) + "\n{", encoding="utf-8")
+    path = tmp_path / "broken.json"
+    path.write_text(json.dumps([{"text": "a", "label": "b"}] * 3)[:-4], encoding="utf-8")
     fill_in(qtbot, page, model, path)
-    assert shown_words(page.data_picker)
+    assert page.facts.data is not None
+    assert page.facts.data.sniffed is not None, "it begins with rows that another way to teach suits"
+    assert "Choose another file…" in shown_buttons(page)
     assert not {SORT, CHECK, "Read documents"} & set(shown_buttons(page))
 
 
