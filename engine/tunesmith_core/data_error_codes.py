@@ -42,6 +42,12 @@ DATA_CODES: dict[str, ErrorCode] = {
         "Sorting texts needs at least two classes, each in the training rows. Predicting numbers needs numbers.",
         "Correct the labels, or map the column that holds them.",
     ),
+    "dataset-unsuited": ErrorCode(
+        USER,
+        "The data doesn't suit the way to teach",
+        "What is learned needs rows of another kind, such as texts with labels or solutions in steps.",
+        "Choose data of that kind, or teach in another way.",
+    ),
     "dataset-fields-unused": ErrorCode(
         USER,
         "The chat template leaves out a part of the data",

@@ -324,7 +324,7 @@ def test_plan_counts_examples_of_texts_that_are_split_and_a_replay_share(
     ("kind", "columns"),
     [
         ("dpo", '{"prompt": "Question", "chosen": "Better answer", "rejected": "Worse answer"}'),
-        ("classify", '{"text": "Text", "class": "Class"}'),
+        ("classify", '{"text": "question", "class": "answer"}'),
     ],
 )
 def test_the_columns_that_a_hint_names_are_those_of_the_method(

@@ -636,6 +636,14 @@ Click a symbol in the legend to hide its line.</source>
         <translation>哪一列是提示词，哪一列是回答，哪一列是标签？</translation>
     </message>
     <message>
+        <source>Which column is the text, and which the label?</source>
+        <translation>哪一列是文本，哪一列是标签？</translation>
+    </message>
+    <message>
+        <source>Which column is the prompt, which holds the steps, and which says whether they are right?</source>
+        <translation>哪一列是提示词，哪一列是步骤，哪一列说明步骤是否正确？</translation>
+    </message>
+    <message>
         <source>Which column is the text?</source>
         <translation>哪一列是文本？</translation>
     </message>
@@ -6561,6 +6569,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{source}：无法识别工作表“{sheet}”的列。工作簿中还有其他工作表，在命令行中可用 --sheet 指定要读取的工作表：{names}。</translation>
     </message>
     <message>
+        <source>{source}: the names of the columns don&apos;t tell which one is the problem, which holds the steps and which their labels. The columns are {found}.</source>
+        <translation>{source}：从列名看不出哪一列是题目，哪一列是步骤，哪一列是步骤的标签。现有的列：{found}。</translation>
+    </message>
+    <message>
+        <source>{source}: the names of the columns don&apos;t tell which one is the text and which the label. The columns are {found}.</source>
+        <translation>{source}：从列名看不出哪一列是文本，哪一列是标签。现有的列：{found}。</translation>
+    </message>
+    <message>
         <source>{source}: the row of column names looks like data: {found}. Add a row above it that names the columns, such as question and answer.</source>
         <translation>{source}：列名所在的行看起来是数据：{found}。请在它上面加一行写明各列的名称，例如 question 和 answer。</translation>
     </message>
@@ -6571,6 +6587,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>{source}: there is no column {names}. Its columns are: {found}. Did you mean {near}?</source>
         <translation>{source}：没有这样的列：{names}。现有的列：{found}。您是否想用 {near}？</translation>
+    </message>
+    <message>
+        <source>{source}: this objective learns from solutions in steps with labels, and no two columns hold steps and their labels. The columns are {found}.</source>
+        <translation>{source}：该训练目标需要带标签的解题步骤，但没有哪两列是步骤及其标签。现有的列：{found}。</translation>
+    </message>
+    <message>
+        <source>{source}: this objective learns from texts with labels, and no two columns look like a text and its label. The columns are {found}.</source>
+        <translation>{source}：该训练目标需要带标签的文本，但没有哪两列像是文本及其标签。现有的列：{found}。</translation>
     </message>
     <message>
         <source>{step}: {outcome}</source>
@@ -8275,6 +8299,18 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>请恢复所列文件或选回原来的文件夹后再继续，或复制此运行重新开始。</translation>
     </message>
     <message>
+        <source>The data doesn&apos;t suit the way to teach</source>
+        <translation>数据不适合所选的训练方式</translation>
+    </message>
+    <message>
+        <source>What is learned needs rows of another kind, such as texts with labels or solutions in steps.</source>
+        <translation>所选的训练方式需要另一种数据行，例如带标签的文本或分步解答。</translation>
+    </message>
+    <message>
+        <source>Choose data of that kind, or teach in another way.</source>
+        <translation>请选择这类数据，或改用其他训练方式。</translation>
+    </message>
+    <message>
         <source>The data keeps little of what the bigger model found likely</source>
         <translation>数据只保存了更大模型的一小部分概率</translation>
     </message>
@@ -8413,6 +8449,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Choose a higher level for more.</source>
         <translation>选择更高的难度可以得到更多题目。</translation>
+    </message>
+    <message>
+        <source>Choose data with a problem, the steps of a solution and their labels in each row, or teach in another way.</source>
+        <translation>请选择每行都有题目、解题步骤及其标签的数据，或改用其他训练方式。</translation>
+    </message>
+    <message>
+        <source>Choose data with a text and its label in each row, or teach in another way.</source>
+        <translation>请选择每行都有文本及其标签的数据，或改用其他训练方式。</translation>
     </message>
     <message>
         <source>Choose the unquantized model that it was made from: {base}.</source>
@@ -8661,6 +8705,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Samples can end elsewhere. Training is not affected.</source>
         <translation>样例的结束位置可能不同，训练不受影响。</translation>
+    </message>
+    <message>
+        <source>Say which column is the problem, which holds the steps and which their labels.</source>
+        <translation>指定哪一列是题目，哪一列是步骤，哪一列是步骤的标签。</translation>
+    </message>
+    <message>
+        <source>Say which column is the text and which the label.</source>
+        <translation>指定哪一列是文本，哪一列是标签。</translation>
     </message>
     <message>
         <source>Score: {score}</source>

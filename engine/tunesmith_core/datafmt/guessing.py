@@ -8,8 +8,10 @@ from itertools import islice
 from typing import Any
 
 from tunesmith_core.datafmt.choices import FEWEST_OPTIONS, may_hold_options
-from tunesmith_core.datafmt.formats import MULTIPLE_CHOICE, OPTION_ROLES, PREFERENCE, ROLES, Role
+from tunesmith_core.datafmt.formats import LABELED, MULTIPLE_CHOICE, OPTION_ROLES, PREFERENCE, ROLES, STEPS, Role
+from tunesmith_core.datafmt.held import held_label, number_of
 from tunesmith_core.datafmt.message_lists import message_list
+from tunesmith_core.datafmt.steps import step_columns
 from tunesmith_core.datafmt.verdicts import vote_columns
 
 Row = Mapping[str, Any]  # Any: JSON values
@@ -104,6 +106,9 @@ BETTER, WORSE = (
 PREFERRED = ("chosen", "rejected")
 """Roles that no value of a column speaks for: which answer is better is never guessed."""
 
+UNGUESSED = (*PREFERRED, "steps", "step_labels")
+"""These, and lists of steps with their labels, which are found as a pair or not at all."""
+
 _SAID = ("prompt", "completion", "output")
 """Roles whose values differ from row to row; an instruction may repeat."""
 
@@ -142,6 +147,12 @@ WORDS_OF_SENTENCE = 4
 
 FEWEST_ROWS = 3
 """In which a value must be the same so that it tells one column from the others."""
+
+LONGEST_LABEL = 60
+"""Letters of a label; a column with a longer value holds texts."""
+
+MOST_DIFFERENT = 10
+"""In more rows a value must occur again, or be a number, so that a column is taken for labels."""
 
 FEWEST_TEXTS = 0.8
 """Share of the values of a column that must be texts so that it is taken for one without asking."""
@@ -242,14 +253,14 @@ def option_columns(head: Sequence[Row]) -> list[str]:
 def guess_columns(format_name: str, head: Sequence[Row]) -> dict[str, str]:
     """Return a column for each role of a format that one was found for; no column serves twice."""
     roles = ROLES[format_name]
-    voted = vote_columns(head) if format_name == PREFERENCE else {}
-    if format_name != MULTIPLE_CHOICE and not voted:
+    known = vote_columns(head) if format_name == PREFERENCE else step_columns(head) if format_name == STEPS else {}
+    if format_name != MULTIPLE_CHOICE and not known:
         # An option is no answer: most are wrong.
         options = option_columns(head)
         head = [{name: value for name, value in row.items() if name not in options} for row in head]
     names = list(dict.fromkeys(name for row in head for name in row))
     same = _same_in_all(head)
-    found: dict[str, str] = voted
+    found: dict[str, str] = known
 
     def take(role: Role, name: str | None) -> None:
         if name is not None and role.name not in found and name not in found.values():
@@ -263,12 +274,18 @@ def guess_columns(format_name: str, head: Sequence[Row]) -> dict[str, str]:
         fitting = [name for name in names if not (role.name in _SAID and name in same)]
         free = [name for name in fitting if name not in found.values()]
         take(role, next((name for name in free if _speaks_for(role.name, name, hints)), None))
-    for role in [role for role in roles if role.required and role.name not in PREFERRED]:
+    # An answer may be the label itself, and without its question the text.
+    answer = found.pop("answer", None) if format_name == LABELED else None
+    needed = [role for role in roles if role.required and role.name not in UNGUESSED]
+    # Labels are easier to tell from texts than texts from labels.
+    for role in sorted(needed, key=lambda role: role.name != "class"):
         varied = [{name: value for name, value in row.items() if name not in same} for row in head]
         fitting = [*_fitting(role, varied), *_fitting(role, head)]
         free = [name for name in fitting if name not in found.values()]
         # A worse answer is learned only where nothing else could be.
         take(role, min(free, key=lambda name: bool(WORSE & _words(name)), default=None))
+    if answer is not None and answer not in found.values():
+        found["answer"] = answer
     for role in [role for role in roles if role.name == "prompt"]:
         # Answers may hold their question; where another column asks, it is that.
         take(role, next((name for name in names if name not in found.values() and _asks(name, head)), None))
@@ -299,6 +316,8 @@ def _one_line(value: Any) -> str:  # Any: JSON values
 def _fitting(role: Role, head: Sequence[Row]) -> list[str]:
     if role.name in ("messages", "conversations"):
         return list(dict.fromkeys(name for row in head for name, value in row.items() if _is_messages(value)))
+    if role.name == "class":
+        return _label_columns(head)
     lengths = _texts(head)
     if role.name == "text":
         return sorted(lengths, key=lambda name: -lengths[name])
@@ -310,6 +329,25 @@ def _fitting(role: Role, head: Sequence[Row]) -> list[str]:
     behind = names.index(spoken[0]) + 1 if spoken else 0
     others = sorted([*names[behind:], *reversed(names[:behind])], key=lambda name: _is_date(name, head))
     return list(dict.fromkeys([*spoken[1:], *others]))
+
+
+def _label_columns(head: Sequence[Row]) -> list[str]:
+    """Return the columns that may be labels: first those of few different values, then numbers, then other short ones.
+    """
+    ranked = []
+    for place, name in enumerate(dict.fromkeys(name for row in head for name in row)):
+        labels = [held_label(row.get(name)) for row in head]
+        if not all(labels) or max(map(len, labels)) > LONGEST_LABEL:
+            continue
+        num = len(set(labels))
+        if num < len(labels):
+            ranked.append((0, num, place, name))
+        elif None not in map(number_of, labels):
+            # The number of a row comes before what is measured.
+            ranked.append((1, 0, -place, name))
+        elif num <= MOST_DIFFERENT:
+            ranked.append((2, sum(map(len, labels)), place, name))
+    return [name for *_, name in sorted(ranked)]
 
 
 def _by_what_they_say(names: list[str], lengths: Mapping[str, int], head: Sequence[Row]) -> list[str]:

@@ -32,6 +32,7 @@ from tunesmith_core.datafmt.guessing import WORDS_OF_SENTENCE, guess_columns, gu
 from tunesmith_core.datafmt.held import held_text
 from tunesmith_core.datafmt.message_lists import MESSAGE_SPEAKERS, held_list, in_turn, message_list
 from tunesmith_core.datafmt.transcripts import is_transcript
+from tunesmith_core.datafmt.unsuited import IN_ONE_WAY, columns_problem, may_be
 from tunesmith_core.datafmt.verdicts import WINNER, vote_columns
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import LISTED, Message, joined
@@ -60,7 +61,8 @@ def resolve_layout(
 
     Raises:
         UserError: `dataset-column-missing` when no format fits the columns, or none is called as `columns` says,
-            `dataset-parse-error` when a row holds one message of a chat, `spec-invalid` when `columns` names no role.
+            `dataset-parse-error` when a row holds one message of a chat, `spec-invalid` when `columns` names no role,
+            `dataset-unsuited` when the rows hold nothing of what an objective reads in one way only.
     """
     rows = list(rows)
     present = list(dict.fromkeys(name for row in rows for name in row))
@@ -92,6 +94,8 @@ def resolve_layout(
         # What only pairs of answers have is named by nobody who means another format.
         names = sorted(ROLES, key=lambda name: name == PREFERENCE)
         format_name = next((name for name in names if given.keys() <= {role.name for role in ROLES[name]}), "auto")
+    if format_name in IN_ONE_WAY:
+        raise columns_problem(format_name, rows, given, source)
     if format_name != "auto":
         # The rows will name the column that they lack; an unmapped role is looked for under its usual name.
         usual = {role.name: role.usual_names[0] for role in ROLES[format_name] if role.required}
@@ -316,6 +320,8 @@ def _has_shape(layout: Layout, rows: list[Mapping[str, Any]]) -> bool:
     """
     if layout.format == MULTIPLE_CHOICE:
         return are_apart(layout.columns) or any(may_hold_options(row.get(layout.columns["choices"])) for row in rows)
+    if layout.format in IN_ONE_WAY:
+        return may_be(layout.format, layout.columns, rows)
     key = {"messages": "role", "sharegpt": "from"}.get(layout.format)
     if key is None:
         roles = [role.name for role in ROLES[layout.format] if role.required and layout.format != TOKENS]

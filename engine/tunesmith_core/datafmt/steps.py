@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import permutations
+from typing import Any
+
+from tunesmith_core import json_values
 from tunesmith_core.messages import Message
 
 STEP_LABELS = {"true": True, "false": False, "1": True, "0": False, "+": True, "-": False}
@@ -29,6 +34,16 @@ def steps_problem(steps: object, labels: object) -> tuple[str, Message] | None:
         )
         return "step_labels", words
     return None
+
+
+def step_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the columns that hold steps with a label for each, role to column; {} where no row has such lists."""
+    for row in rows:
+        lists = {name: found for name, value in row.items() if isinstance(found := json_values.parsed(value), list)}
+        for steps, labels in permutations(lists, 2):
+            if steps_problem(lists[steps], lists[labels]) is None:
+                return {"steps": steps, "step_labels": labels}
+    return {}
 
 
 def are_right(labels: list[object]) -> tuple[bool, ...]:

@@ -15,6 +15,7 @@ from tunesmith_core.datafmt.encoding import ARROW, DOCX, HTML, MAX_NAME, PDF, WO
 from tunesmith_core.datafmt.formats import MAX_LISTED, PREFERENCE
 from tunesmith_core.datafmt.labels import SCALE
 from tunesmith_core.datafmt.sniffing import LAYOUT_ROWS, beginning
+from tunesmith_core.datafmt.unsuited import UNSUITED
 from tunesmith_core.datafmt.verdicts import WINNER
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message, joined
@@ -244,7 +245,7 @@ class Source:
         except UserError as error:
             others = [name for name in self.sheets if name != self.sheet]
             names_columns = "names" in error.message.values
-            if error.code != "dataset-column-missing" or self.spec.sheet or not others or names_columns:
+            if error.code not in ("dataset-column-missing", UNSUITED) or self.spec.sheet or not others or names_columns:
                 raise
             raise TunesmithError(
                 error.code,

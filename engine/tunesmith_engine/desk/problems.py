@@ -11,6 +11,7 @@ from tunesmith_core.datafmt import Row
 from tunesmith_core.datafmt.conversion import SAME_ANSWERS
 from tunesmith_core.datafmt.formats import Unreadable
 from tunesmith_core.datafmt.message_lists import turn_names
+from tunesmith_core.datafmt.unsuited import UNSUITED
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
 from tunesmith_engine.desk.places import Keys
@@ -143,7 +144,7 @@ def rule_of_error(error: TunesmithError, *, is_read: bool) -> str:
         is_read: whether the row could be read, and is no conversation.
     """
     template = _innermost(error.message.values.get("problem", error.message))
-    if error.code == "dataset-column-missing":
+    if error.code in ("dataset-column-missing", UNSUITED):
         return "missing-column"
     if error.code == "dataset-encoding" or template.startswith("byte 0x"):
         return "encoding"

@@ -11,8 +11,9 @@ from PySide6.QtGui import QGuiApplication
 
 from tunesmith_assets import samples
 from tunesmith_core import files
-from tunesmith_core.datafmt.formats import LABELED, PREFERENCE, STEPS
+from tunesmith_core.datafmt.formats import PREFERENCE
 from tunesmith_core.datafmt.reading import likely_encoding
+from tunesmith_core.datafmt.unsuited import IN_ONE_WAY
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.engine import PLAN_CHECK
 from tunesmith_core.spec import RunSpec
@@ -255,7 +256,8 @@ class NewRunActions(QObject):
         said = self._columns.recall(data.sniffed.columns)
         if said and self._form.way in (BY_PREFERENCE, BY_SCORE) and said[0] != PREFERENCE:
             return
-        if said and said[0] not in (LABELED, STEPS) and self._form.value("data.sources[0].format") == "auto":
+        wanted = self._form.value("data.sources[0].format")
+        if said and (said[0] == wanted or (wanted == "auto" and said[0] not in IN_ONE_WAY)):
             self.map_columns(*said)
 
     def use_problems(self, answer: dict[str, Any]) -> None:  # Any: JSON values

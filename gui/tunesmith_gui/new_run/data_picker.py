@@ -13,6 +13,7 @@ from tunesmith_core.datafmt.formats import RAW
 from tunesmith_core.datafmt.labels import has_label
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec_sections import SourceSpec
+from tunesmith_gui.new_run.fitting import fitting_way
 from tunesmith_gui.new_run.form import (
     BY_CLASS,
     BY_EXAMPLE,
@@ -211,11 +212,11 @@ class DataPicker(Card):
         way: str,
     ) -> QWidget | None:
         """What has to be said or asked before data can be trained on, or should be."""
-        if asks_for_columns(data):
+        if asks_for_columns(data, way):
             # Until the columns are chosen there is nothing to be seen but an error.
             return self._ask(asked_columns(way), data)
         if data.error is not None:
-            return self._error(data, data.error)
+            return self._error(data, data.error, way)
         if lacks_labels is not None:
             self._looking.show_only([])
             if lacks_labels.code == "dataset-column-missing" and data.sniffed and has_label(data.sniffed.format):
@@ -264,10 +265,10 @@ class DataPicker(Card):
         actions = (by_example, map_columns) if self.map.isEnabled() else (by_example,)
         return Banner("warn", title, words, actions=actions, parent=self)
 
-    def _error(self, data: DataFacts, error: TunesmithError) -> Banner:
+    def _error(self, data: DataFacts, error: TunesmithError, way: str) -> Banner:
         """What is wrong with the file, or with some rows of one that can be read."""
         if not (data.skipping_helps or data.are_all_bad):
-            return error_banner(error, actions=(self._fix(error),), dismissable=False, parent=self)
+            return error_banner(error, actions=self._ways_out(data, error, way), dismissable=False, parent=self)
         advice = self.tr("Skip such rows, or repair them on the Data page.")
         way_out: Action = (core_text(ACTIONS["skip-bad-rows"].label), self.skip_asked.emit)
         show = (self.tr("Show the problems"), self.problems_asked.emit)
@@ -282,6 +283,15 @@ class DataPicker(Card):
             actions=(way_out, show),
             parent=self,
         )
+
+    def _ways_out(self, data: DataFacts, error: TunesmithError, way: str) -> tuple[Action, ...]:
+        """What helps against a file that can't be read as it is: first another way to teach, where one suits it."""
+        suits = fitting_way(data) if data.is_unsuited or data.lacks_columns else ""
+        ways = ((way_word(suits), lambda: self.way_asked.emit(suits)),) if suits not in ("", way) else ()
+        if not data.is_unsuited:
+            return (*ways, self._fix(error))
+        self._looking.show_only([self.map])
+        return (*ways, (self.sample.text(), self.sample_asked.emit))
 
     def _fix(self, error: TunesmithError) -> Action:
         """The one step that helps against what is wrong with the file."""

@@ -6,8 +6,9 @@ import contextlib
 import copy
 from typing import Any
 
+from tunesmith_core.datafmt.unsuited import IN_ONE_WAY
 from tunesmith_core.errors import UserError
-from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec import RunSpec, usual_format
 
 DRAFT_VERSION = 2
 
@@ -27,5 +28,14 @@ def lenient_spec(values: object) -> RunSpec | None:
     if not isinstance(values, dict):
         return None
     with contextlib.suppress(UserError):
-        return RunSpec.salvage(values)
+        return _read_in_its_way(RunSpec.salvage(values))
     return None
+
+
+def _read_in_its_way(spec: RunSpec) -> RunSpec:
+    """A spec whose rows are read as its objective learns them: no setting of the window would put that right."""
+    usual = usual_format(spec.objective.kind)
+    for source in spec.data.sources:
+        if source.format != usual and not IN_ONE_WAY.keys().isdisjoint((source.format, usual)):
+            source.format, source.columns = usual, {}
+    return spec

@@ -16,7 +16,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from tunesmith_core import environments, held_out, measured, model_library, paths, presets, unquantized
 from tunesmith_core.datafmt.encoding import UTF_8
-from tunesmith_core.datafmt.formats import LABELED, PREFERENCE
+from tunesmith_core.datafmt.formats import PREFERENCE
 from tunesmith_core.datafmt.labels import with_labels
 from tunesmith_core.datafmt.layouts import resolve_layout
 from tunesmith_core.datafmt.stored import STORED
@@ -25,7 +25,7 @@ from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.measured import Measured, Time
 from tunesmith_core.model_cards import ModelCard, list_models, read_model_card
 from tunesmith_core.model_folder import local_folder
-from tunesmith_core.objectives import FROM_PAIRS, LABELS
+from tunesmith_core.objectives import FROM_LABELS, FROM_PAIRS, LABELS
 from tunesmith_core.planner import Plan, plan, warmup_note
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.unmatched_names import unmatched
@@ -425,6 +425,7 @@ class NewRunFacts(QObject):
         self._form.surroundings.labels_problem = self._labels_problem(data)
         self._form.know_stored(self._has_stored(data))
         self._form.surroundings.columns_unknown = data is not None and data.lacks_columns
+        self._form.surroundings.is_unsuited = data is not None and data.is_unsuited
         self.data_changed.emit()
         self._plan_timer.start()
 
@@ -452,7 +453,7 @@ class NewRunFacts(QObject):
         if data is None or data.error is not None or not data.head:
             return None
         source = self._form.spec.data.sources[0]
-        if source.format == LABELED:
+        if self._form.value(OBJECTIVE) in FROM_LABELS:
             return data.labels_problem
         try:
             layout = resolve_layout(data.head, source.format, source.columns, data.path)
@@ -504,7 +505,6 @@ class NewRunFacts(QObject):
             self.plan = replace(self.plan, is_measuring=self._lengths_look.is_looking)
         self._form.surroundings.does_not_fit = facts is not None and facts.verdict == "exceeds"
         self.plan_changed.emit()
-
 
     def _look_at_lengths(self) -> None:
         """Has the rows made into tokens where some may be cut and nobody has looked: only then it is worth a process.

@@ -306,7 +306,7 @@ class NewRunForm(QObject):
         """Why nothing is planned although every setting may be valid; "" where the way to teach has what it needs."""
         if self.lacks_teacher:
             return self.tr("The plan appears once a bigger model is chosen.")
-        if self.lacks_pairs or self.lacks_labels or self.lacks_prompts:
+        if self.lacks_pairs or self.lacks_labels or self.lacks_prompts or self.surroundings.is_unsuited:
             return self.tr("The plan appears once the data suits the way to teach.")
         return ""
 

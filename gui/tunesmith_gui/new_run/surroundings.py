@@ -41,6 +41,7 @@ class Surroundings:
         encoding: of the first data file, as it was recognized; "" while there is none, or a person has said it.
         columns: that all data files have, None where they are not known.
         columns_unknown: of the data, which column holds what.
+        is_unsuited: no columns of the data are what is to be learned from.
         is_pairs, is_text: whether every data file holds preference pairs, or plain text; None where that is not known.
         has_stored: whether every data file holds what a bigger model found likely at each token.
         labels_problem: why the labels of the first data file can't be learned from; None where they can, or that is not
@@ -61,6 +62,7 @@ class Surroundings:
     encoding: str = ""
     columns: tuple[str, ...] | None = None
     columns_unknown: bool = False
+    is_unsuited: bool = False
     is_pairs: bool | None = None
     labels_problem: TunesmithError | None = None
     is_text: bool | None = None

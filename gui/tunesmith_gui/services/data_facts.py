@@ -12,6 +12,7 @@ from tunesmith_core.datafmt.formats import LABELED, PREFERENCE
 from tunesmith_core.datafmt.json_rows import Row
 from tunesmith_core.datafmt.labels import one_sided
 from tunesmith_core.datafmt.sniffing import head_rows
+from tunesmith_core.datafmt.unsuited import UNSUITED
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.spec_sections import DataSpec, SourceSpec
 from tunesmith_gui.services.workbook import NUM_KEPT, look_at_workbook
@@ -91,6 +92,16 @@ class DataFacts:
     def lacks_columns(self) -> bool:
         """Whether it is not known which column holds what, unless that is so in some rows only."""
         return self.error is not None and self.error.code == "dataset-column-missing" and not self.skipping_helps
+
+    @property
+    def is_unsuited(self) -> bool:
+        """Whether no columns are what is to be learned from, whichever are chosen."""
+        return self.error is not None and self.error.code == UNSUITED
+
+    @property
+    def is_of_no_format(self) -> bool:
+        """Whether the rows are not of the format as which they are to be read."""
+        return self.lacks_columns or self.is_unsuited or self.are_all_bad
 
     @property
     def are_all_bad(self) -> bool:

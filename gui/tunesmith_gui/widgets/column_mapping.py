@@ -9,9 +9,9 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QComboBox, QDialog, QFrame, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
 from tunesmith_core.datafmt import ROLES
-from tunesmith_core.datafmt.formats import LABELED, STEPS
 from tunesmith_core.datafmt.guessing import ALIKE, guess_columns, guess_format
 from tunesmith_core.datafmt.json_rows import Row
+from tunesmith_core.datafmt.unsuited import IN_ONE_WAY
 from tunesmith_gui.plain_text import add_choice
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill
@@ -22,10 +22,6 @@ from tunesmith_gui.widgets.row_words import format_word, role_word, unused_words
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
 _WIDTH_LETTERS = 72
-
-
-ALONE = (LABELED, STEPS)
-"""Rows of ways to teach of their own, which are read in no other way."""
 
 
 class ColumnMappingDialog(QDialog):
@@ -66,7 +62,7 @@ class ColumnMappingDialog(QDialog):
         column.addWidget(SafeLabel(words, tone="muted", wrap=True, parent=self))
         self.format = QComboBox(self)
         # Labels are learned by a way to teach of their own, whose rows are read in no other way.
-        for name in [format_name] if format_name in ALONE else [each for each in ROLES if each not in ALONE]:
+        for name in [format_name] if format_name in IN_ONE_WAY else [each for each in ROLES if each not in IN_ONE_WAY]:
             add_choice(self.format, format_word(name), name)
         known = format_name if format_name in ROLES else found_format
         self.format.setCurrentIndex(self.format.findData(known if known in ROLES else guess_format(head)))

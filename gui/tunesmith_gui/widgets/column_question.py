@@ -9,11 +9,12 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QComboBox, QFrame, QVBoxLayout, QWidget
 
 from tunesmith_core.datafmt import ROLES
-from tunesmith_core.datafmt.formats import PREFERENCE
+from tunesmith_core.datafmt.formats import LABELED, PREFERENCE, STEPS
 from tunesmith_core.datafmt.guessing import guess_columns, guess_format
 from tunesmith_core.datafmt.json_rows import Row
 from tunesmith_core.datafmt.labels import meaning
-from tunesmith_core.objectives import FROM_PAIRS
+from tunesmith_core.datafmt.unsuited import IN_ONE_WAY
+from tunesmith_core.objectives import FROM_LABELS, FROM_PAIRS, FROM_STEPS
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.services.data_facts import DataFacts
 from tunesmith_gui.tokens import SPACE
@@ -27,9 +28,12 @@ from tunesmith_gui.widgets.safe_label import SafeLabel
 PROMPT_COMPLETION, TEXT = "prompt-completion", "text"
 
 
-def asks_for_columns(data: DataFacts) -> bool:
-    """Whether all that is missing is which columns hold question and answer."""
-    return data.lacks_columns and len(data.head) > 0 and guess_format(data.head) == PROMPT_COMPLETION
+def asks_for_columns(data: DataFacts, way: str = "sft") -> bool:
+    """Whether all that is missing is which columns hold what a way to teach learns from."""
+    if not (data.lacks_columns and data.head):
+        return False
+    # Where rows are read in one way only, no error says that columns are missing unless some may be those.
+    return asked_columns(way).format in IN_ONE_WAY or guess_format(data.head) == PROMPT_COMPLETION
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,15 @@ def asked_columns(way: str = "sft") -> AskedColumns:
     if way == "kto":
         words = translate("ColumnQuestion", "Which column is the prompt, which the response, and which the label?")
         return AskedColumns(words, PROMPT_COMPLETION, ("prompt", "completion", "label"), {})
+    if way in FROM_LABELS:
+        words = translate("ColumnQuestion", "Which column is the text, and which the label?")
+        return AskedColumns(words, LABELED, ("text", "class"), {})
+    if way in FROM_STEPS:
+        words = translate(
+            "ColumnQuestion",
+            "Which column is the prompt, which holds the steps, and which says whether they are right?",
+        )
+        return AskedColumns(words, STEPS, ("prompt", "steps", "step_labels"), {})
     if way == "documents":
         return AskedColumns(translate("ColumnQuestion", "Which column is the text?"), TEXT, ("text",), {})
     words = translate("ColumnQuestion", "Which column is the prompt, and which the response?")

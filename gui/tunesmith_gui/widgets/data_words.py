@@ -45,12 +45,12 @@ def facts_words(
     assert sniffed is not None
     parts = [_count_words(data, num_skipped), sniffed.kind.upper(), size(sniffed.num_bytes)]
     if sniffed.columns:
-        own = spec.format != "auto"
+        own = spec.format != "auto" and not data.is_of_no_format
         format_name = spec.format if own else sniffed.format
         parts.append(format_word(format_name))
         if format_name in ("prompt-completion", MULTIPLE_CHOICE) and has_chat_template:
             parts.append(translate("DataPicker", "trained as a chat"))
-        columns = mapping_words({**({} if own else sniffed.mapping), **spec.columns})
+        columns = mapping_words({**({} if own else sniffed.mapping), **({} if data.is_of_no_format else spec.columns)})
         if columns:
             parts.append(columns)
         parts.append(_labels_words(data, spec, in_labels))
@@ -88,8 +88,6 @@ def named_by_labels(data: DataFacts, spec: SourceSpec) -> DataFacts:
         layout = resolve_layout(data.head, LABELED, {})
     except UserError:
         return data
-    if not {*layout.columns.values()} <= {name for row in data.head for name in row}:
-        return data
     return replace(data, sniffed=replace(data.sniffed, format=LABELED, mapping=layout.columns))
 
 
@@ -111,7 +109,7 @@ def _labels_words(data: DataFacts, spec: SourceSpec, in_labels: bool) -> str:
 
 def _unused(data: DataFacts, spec: SourceSpec, in_labels: bool) -> list[str]:
     """Columns that are not trained; none where it is not known which are."""
-    if data.lacks_columns:
+    if data.is_of_no_format:
         return []
     is_labeled = data.sniffed is not None and data.sniffed.format == LABELED
     try:

@@ -57,7 +57,7 @@ def mapping_words(mapping: Mapping[str, str]) -> str:
         return translate("DataPicker", ", ").join(filter(None, (mapping_words(others), voted)))
     arrow = translate("DataPicker", "%1 → %2")
     # A column "A" says that it is the first option.
-    said = {role: (role, role.removeprefix("option_"), "messages") for role in mapping}
+    said = {role: (role, role.removeprefix("option_"), "messages", role_word(role).lower()) for role in mapping}
     told = (pair for pair in mapping.items() if pair[1].lower() not in said[pair[0]])
     return translate("DataPicker", ", ").join(fill(arrow, column, role_word(role).lower()) for role, column in told)
 

@@ -112,6 +112,21 @@ def test_a_pipeline_reads_the_tokens_that_were_trained(class_spec: MakeSpec, tmp
     assert first.input_ids.tolist() == tokenizer("0: nice nice")["input_ids"]
 
 
+@pytest.mark.parametrize("numbers", [False, True])
+def test_columns_of_any_name_and_order_are_read(numbers: bool, class_spec: MakeSpec, tmp_path: Path) -> None:
+    path = tmp_path / "tickets.csv"
+    labels = ("0.5", "-1") if numbers else ("Sales", "Care")
+    path.write_text("Abteilung,Beschwerde\n" + f"{labels[0]},No parcel\n{labels[1]},Wrong bill\n" * 5)
+    columns = {"text": "Beschwerde", "class": "Abteilung"}
+    spec = class_spec(data={"path": str(path), "columns": columns}, evaluation={"percent": 0.0})
+    spec.objective.regression = numbers
+    tokenizer = load_tokenizer(Path(spec.model.path))
+    with RowsWriter(tmp_path) as rows:
+        prepared = method_of("classify").prepare(spec, tokenizer, rows, Portions())
+    assert (len(prepared.train), prepared.classes) == (10, [] if numbers else ["Sales", "Care"])
+    assert read_rows(tmp_path)[1].input_ids.tolist() == tokenizer("Wrong bill")["input_ids"]
+
+
 def test_numbers_are_predicted(class_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch) -> None:
     run = new_run(class_spec(numbers=True, schedule=LONG, evaluation={"percent": 20.0, "every_steps": 60}))
     assert train(run) == 0

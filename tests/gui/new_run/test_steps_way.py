@@ -35,13 +35,13 @@ def test_the_sample_is_ready_in_three_decisions(qtbot: QtBot, page: NewRunPage, 
     assert not page.form.uses("data.train_on")
 
 
-def test_other_data_is_asked_for_its_columns(
+def test_other_data_is_not_asked_for_steps(
     qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path
 ) -> None:
     choose(qtbot, page, WAY)
     fill_in(qtbot, page, model, data_file)
     assert page.form.value("data.sources[0].format") == STEPS
-    assert page.form.missing() is Missing.COLUMNS
+    assert page.form.missing() is Missing.DATA_BROKEN
     dialog = ColumnMappingDialog([{"q": "2 + 2?", "s": ["4"], "l": [True]}], STEPS, STEPS, {}, page)
     assert [dialog.format.itemData(place) for place in range(dialog.format.count())] == [STEPS]
     choose(qtbot, page, "Teach by example")
