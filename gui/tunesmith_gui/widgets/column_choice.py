@@ -38,7 +38,7 @@ class ColumnChoice(QWidget):
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(SPACE // 2)
-        column.addWidget(Field(words, self.combo, inline=True, parent=self))
+        column.addWidget(Field(words, self.combo, parent=self))
         self._examples = [ElidedLabel(role="caption", tone="muted", parent=self) for _ in range(num_examples)]
         for label in self._examples:
             column.addWidget(label)
