@@ -56,6 +56,13 @@ def test_rows_that_ask_the_same_tell_nothing_of_dependence() -> None:
         assert found["dependence"] is None
 
 
+def test_rows_without_a_question_are_asked_no_other() -> None:
+    asking = [row(prompt, 100 + prompt) for prompt in range(6)]
+    found = measured([*asking, *(row(0, 50 + number, num_prompt=0) for number in range(7))])
+    assert found is not None
+    assert (found["improvement"]["rows"], found["dependence"]["rows"]) == (13, 6)
+
+
 def test_few_rows_and_little_time() -> None:
     assert measured([]) is None
     assert measured([row(prompt, 100 + prompt) for prompt in range(FEWEST_ROWS - 1)]) is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -185,6 +185,22 @@ def test_a_prompt_is_made_tokens_of_once(monkeypatch: pytest.MonkeyPatch) -> Non
     assert tokens(loop, "Hi", lambda: False) == [1, 2]  # type: ignore[arg-type]
     assert tokens(loop, "Ho", lambda: False) == [9]  # type: ignore[arg-type]
     assert [spec.data.system_prompt for spec in asked] == ["Be brief."], "as the rows have it"
+
+
+def test_a_run_answers_as_before_it_only_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(loop_module, "generate", lambda *_, with_adapter: asked.append(with_adapter))
+    loop = object.__new__(loop_module.Loop)
+    loop._answers_as_before = False
+    values = {"parts": SimpleNamespace(model=None, tokenizer=None), "path": SimpleNamespace(decoder=lambda: None)}
+    vars(loop).update(values)
+    monkeypatch.setattr(loop_module.Loop, "_at_rest", lambda _: nullcontext())
+    loop._generate([1], 2, lambda: False)
+    with pytest.raises(ValueError, match="broken"), loop.without_adapter():
+        loop._generate([1], 2, lambda: False)
+        raise ValueError("broken")
+    loop._generate([1], 2, lambda: False)
+    assert asked == [True, False, True]
 
 
 def test_weights_that_do_not_fit_are_counted_and_the_first_is_named() -> None:

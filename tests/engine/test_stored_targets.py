@@ -191,6 +191,7 @@ def test_another_end_of_the_answer_is_left_out(tokenizer: PreTrainedTokenizerBas
     other = (*tokens[:-1], 0)
     soft = _targets(tokenizer, tokens=other, likeliest=tuple(((token, -0.5),) for token in other))
     assert soft.ids.tolist() == tokens
+    assert _targets(tokenizer).counts.tolist() == [2] * len(tokens), "the same end has targets of its own"
 
 
 def test_new_words_leave_the_fingerprint_as_it_is(tmp_path: Path) -> None:
