@@ -75,27 +75,6 @@ def test_longer_rows_are_cut_or_skipped_and_counted(tiny_spec: MakeSpec, tokeniz
     assert skipped.stats.num_train_rows == 16 - num_longer
 
 
-def test_longer_texts_with_labels_are_cut_or_skipped_and_counted(
-    tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
-) -> None:
-    lengths = [2, 4, 6, 8, 9, 20]
-    rows = [{"text": "x" * length, "label": "ab"[place % 2]} for place, length in enumerate(lengths)]
-    data = {"path": write_rows(tmp_path / "classes.jsonl", rows), "format": "labeled"}
-    sections = {"objective": {"kind": "classify"}, "evaluation": {"percent": 0}}
-    whole = prepare(tiny_spec(data=data, **sections), tokenizer).train
-    num_tokens = [len(example.input_ids) for example in whole]
-    limit = num_tokens[3]
-    num_longer = sum(number > limit for number in num_tokens)
-    assert 0 < num_longer < len(rows)
-    cut = prepare(tiny_spec(data={**data, "context_length": limit}, **sections), tokenizer)
-    assert [len(example.input_ids) for example in cut.train] == [min(limit, number) for number in num_tokens]
-    assert (cut.stats.num_truncated_rows, cut.stats.num_overlong_rows) == (num_longer, 0)
-    assert [example.labels[-1] for example in cut.train] == [example.labels[-1] for example in whole]
-    skipped = prepare(tiny_spec(data={**data, "context_length": limit, "overlong": "skip"}, **sections), tokenizer)
-    assert [len(example.input_ids) for example in skipped.train] == [each for each in num_tokens if each <= limit]
-    assert (skipped.stats.num_truncated_rows, skipped.stats.num_overlong_rows) == (0, num_longer)
-
-
 def test_a_cut_through_an_answer_is_a_warning_with_what_to_do(
     tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
