@@ -204,7 +204,8 @@ def test_activation_checkpointing_by_wish_keeps_the_least(tiny_spec: MakeSpec) -
         ),
         (
             {"method": {"dropout": 0.1}},
-            "rms_norm, rope, glu, embedding, copy_rows, dropout, matvec, argmax, cached_attention, cross_entropy, adamw",
+            "rms_norm, rope, glu, embedding, copy_rows, dropout, matvec, argmax, cached_attention, cross_entropy, "
+            "adamw",
         ),
         # With DoRA, dropout runs in plain PyTorch by design.
         (
