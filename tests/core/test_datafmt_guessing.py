@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tunesmith_core.datafmt.formats import ROLES
 from tunesmith_core.datafmt.guessing import examples_of, guess_columns, guess_format, speaking_columns, speaks
 
 GERMAN = [{"thema": "Konto", "frage": "Wer?", "antwort": "Ich bin es."}]
@@ -56,6 +57,31 @@ CHATS = [{"id": 7, "turns": [{"from": "human", "value": "Hi\nthere"}, {"from": "
 def test_what_can_be_told_is_guessed(head: list[dict[str, Any]], format_name: str, columns: dict[str, str]) -> None:
     assert guess_format(head) == format_name
     assert guess_columns(format_name, head) == columns
+
+
+LEAST: dict[str, dict[str, Any]] = {
+    "preference": {"chosen": "It is so.", "rejected": "It is not so."},
+    "messages": {"messages": CHATS[0]["turns"]},
+    "sharegpt": {"conversations": CHATS[0]["turns"]},
+    "multiple-choice": {"question": "Is it so?", "answer": "Yes, it is."},
+    "alpaca": {"instruction": "Say it.", "output": "It is so."},
+    "prompt-completion": {"prompt": "Is it so?", "completion": "It is so."},
+    "text": {"text": "It is so."},
+    "tokens": {"input_ids": [1, 2]},
+    "labeled": {"text": "It is so.", "class": "good"},
+    "steps": {"prompt": "Is it so?", "steps": ["It is so."], "step_labels": [True]},
+    "prompt-completion-raw": {"prompt": "Is it so?", "completion": "It is so."},
+    "prompt-only": {"prompt": "Is it so?"},
+}
+"""What a row of each format can't do without, by role."""
+
+
+@pytest.mark.parametrize("format_name", ROLES)
+def test_a_column_of_any_name_is_taken_only_for_what_rows_can_not_do_without(format_name: str) -> None:
+    usual = {role.name: role.usual_names for role in ROLES[format_name]}
+    known = {usual[role][0]: value for role, value in LEAST[format_name].items()}
+    found = guess_columns(format_name, [known | {"zzz": "More words, as they stand."}] * 2)
+    assert found == {role: usual[role][0] for role in LEAST[format_name]}
 
 
 def test_instruction_data_of_odd_names_is_guessed_too() -> None:

@@ -186,7 +186,9 @@ def test_labels_are_told_with_their_numbers_and_those_that_look_the_same(tmp_pat
         "Labels and their rows: “good” 2, “so-so” 1, “Good” 1.",
         "“good”, “Good” differ in case or blanks only. They are learned as different classes.",
     ]
+    assert told("a", "b") == ["Labels and their rows: “a” 1, “b” 1."]
     assert told("a", "a") == []
+    assert told(*map(str, range(10)))[0].endswith("“9” 1."), "ten are told, and no others"
     (many,) = told(*map(str, range(12)))
     assert many.endswith("“9” 1, and 2 other labels.")
     spec = RunSpec()

@@ -286,6 +286,25 @@ def test_facts_decide_between_causes(text: str, facts: dict[str, object], code: 
     assert answer.fix
 
 
+@pytest.mark.parametrize(
+    ("capability", "words"),
+    [
+        ((1, 0), "can't compile for this GPU generation"),
+        ((6, 9), "can't compile for this GPU generation"),
+        ((7, 0), "bf16, that this GPU does not have"),
+        ((7, 9), "bf16, that this GPU does not have"),
+        ((8, 0), "CUDA_PATH"),
+        ((9, 0), "CUDA_PATH"),
+        ((9, 1), "older than the GPU"),
+        (None, "CUDA_PATH"),
+    ],
+)
+def test_what_a_compiler_can_not_do_depends_on_the_generation(capability: tuple[int, int] | None, words: str) -> None:
+    gpus = (Gpu(index=0, name="GPU", compute_capability=capability),)
+    answer = explain("RuntimeError: `ptxas` failed with error code 255", Machine(system="linux", gpus=gpus))
+    assert words in answer.fix
+
+
 # Failures of our own
 
 

@@ -29,6 +29,24 @@ def test_the_shapes_come_to_the_size(size: int) -> None:
     assert card.num_layers >= 1
 
 
+@pytest.mark.parametrize(
+    ("size", "vocabulary", "layers", "width"),
+    [
+        (134_515_008, 49_152, 30, 576),
+        (596_049_920, 151_936, 28, 1024),
+        (1_235_814_400, 128_256, 16, 2048),
+        (8_030_261_248, 128_256, 32, 4096),
+        (70_553_706_496, 128_256, 80, 8192),
+    ],
+    ids=["SmolLM2-135M", "Qwen3-0.6B", "Llama-3.2-1B", "Llama-3.1-8B", "Llama-3.3-70B"],
+)
+def test_the_shapes_are_near_those_of_a_real_model(size: int, vocabulary: int, layers: int, width: int) -> None:
+    card = usual_card(size)
+    assert 0.55 < card.vocab_size / vocabulary < 1.5
+    assert 0.7 < card.num_layers / layers <= 1.5
+    assert 0.8 < card.hidden_size / width < 1.25
+
+
 def test_a_larger_model_needs_a_larger_card() -> None:
     order = ["fits", "tight", "unmeasured", "exceeds"]
     assert likely_fits(0, card_of(24)) == {}

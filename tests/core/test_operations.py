@@ -354,10 +354,12 @@ def test_a_stop_that_comes_too_late_interrupts_nothing() -> None:
 
 
 def test_who_has_lost_its_owner_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    operation, ended = Operation(tmp_path), []
-    monkeypatch.setattr(host.ctypes, "CDLL", lambda *_, **__: SimpleNamespace(prctl=lambda *_: 0))
+    operation, ended, asked = Operation(tmp_path), [], []
+    monkeypatch.setattr(host.ctypes, "CDLL", lambda *_, **__: SimpleNamespace(prctl=lambda *asks: asked.append(asks)))
     monkeypatch.setattr(os, "_exit", ended.append)
     die_with_owner(operation)
+    # PR_SET_PDEATHSIG of prctl(2) is 1.
+    assert asked == ([(1, signal.SIGKILL, 0, 0, 0)] if sys.platform == "linux" else [])
     operation.lease(owner=current())
     die_with_owner(operation)
     operation.lease(owner=ProcessIdentity(1, 0, "a Windows beside us"))

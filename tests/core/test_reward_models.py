@@ -72,6 +72,10 @@ def test_a_run_is_found_by_its_folder_and_its_adapter(make_spec: Make, monkeypat
     with pytest.raises(TunesmithError, match="has not learned anything yet"):
         reward_models.find(str(run.path))
     monkeypatch.setattr(reward_models, "chosen_weights", lambda run, _step: (1, run.adapter_path))
+    beside = run.path / "epochs"
+    beside.mkdir()
+    with pytest.raises(TunesmithError, match="no reward model in this folder"):
+        reward_models.find(str(beside))
     for folder in (run.path, run.adapter_path):
         found = reward_models.find(str(folder))
         assert isinstance(found.run, Run)

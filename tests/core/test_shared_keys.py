@@ -40,6 +40,8 @@ def test_layers_with_keys_of_others_keep_queries_alone() -> None:
     own, read = found[64, 192], found[64, 128]
     assert own.block - read.block == own.kept - read.kept == 64
     assert {own.num_groups, read.num_groups} == {2}
+    # Gradients of all heads, of the inputs (queries alone where keys are read), and finished queries, keys and values.
+    assert (own.block, read.block) == (64 + 128 + 64 + 32 + 32, 64 + 64 + 64 + 32 + 32)
     # Keys that are the values as well come in two columns from one.
     assert (found[128, 384].beside, own.beside) == (256, 0)
 

@@ -288,6 +288,13 @@ def test_a_spec_from_before_weights_takes_every_row_once() -> None:
     assert spec == RunSpec.from_dict(good())
 
 
+def test_the_smallest_numbers_for_a_file_are_taken() -> None:
+    values = good()
+    values["data"]["sources"] = [{"path": "a", "weight": 1e-9, "most_rows": 1}, {"path": "b", "weight": 1}]
+    first, _ = RunSpec.from_dict(values).data.sources
+    assert (first.num_used(9), first.weight) == (1, 1e-9)
+
+
 def test_a_file_of_held_out_rows_has_no_weight_and_no_cap() -> None:
     values = good()
     values["data"]["sources"] = [{"path": "a", "weight": 2, "most_rows": 5}, {"path": "b", "weight": 1}]

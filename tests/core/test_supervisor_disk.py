@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from tests.core.test_supervisor import QUICK, fast_polling, kinds, supervise, wi
 from tunesmith_core import files, supervisor
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.process_identity import ProcessIdentity
-from tunesmith_core.protocol import Event, JournalReader
+from tunesmith_core.protocol import DISCARD_SIGNAL, Event, JournalReader
 from tunesmith_core.runs import Run, RunState, create_run, unsaved
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.supervisor import Supervisor
@@ -116,6 +117,30 @@ def test_a_discard_that_came_by_a_signal_loses_nothing_that_was_wanted(
     made.signalled = "discard"
     made.supervise()
     assert (run.status().state, run.status().error) == (RunState.STOPPED, None)
+
+
+@with_signals
+@pytest.mark.parametrize("mode", ["save", "discard"])
+def test_the_signals_that_ask_for_an_end_are_listened_to(
+    make_spec: Make, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    handlers: dict[int, Any] = {}
+    monkeypatch.setattr(supervisor.signal, "signal", handlers.__setitem__)
+    monkeypatch.setattr(supervisor, "become_subreaper", lambda: None)
+    monkeypatch.setattr(supervisor.os, "umask", lambda mask: mask)
+    monkeypatch.setattr(supervisor, "enter", lambda run: run)
+    asked: list[str | None] = []
+
+    def signalled(made: Supervisor) -> None:
+        for number in (DISCARD_SIGNAL,) if mode == "discard" else (signal.SIGTERM, signal.SIGINT):
+            made.signalled = None
+            handlers[number](number, None)
+            asked.append(made.signalled)
+
+    monkeypatch.setattr(Supervisor, "supervise", signalled)
+    assert supervisor.main([str(create_run(make_spec("s")).path)]) == 0
+    assert set(asked) == {mode}
+    assert handlers[signal.SIGHUP] == signal.SIG_IGN, "a terminal that is closed ends nothing"
 
 
 def test_the_end_of_a_run_that_could_not_save_fits_its_disk() -> None:

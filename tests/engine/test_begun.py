@@ -137,7 +137,10 @@ def test_a_second_process_does_without(
 
 
 def test_a_disk_that_fails_ends_only_the_keeping(
-    tokenizer: PreTrainedTokenizerBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tokenizer: PreTrainedTokenizerBase,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    recwarn: pytest.WarningsRecorder,
 ) -> None:
     expected = rows_of(tokenizer, Begun())
     (tmp_path / "file").write_text("in the way")
@@ -147,6 +150,7 @@ def test_a_disk_that_fails_ends_only_the_keeping(
     with Begun(tmp_path / "full") as done:
         assert rows_of(tokenizer, done) == expected
     assert (tmp_path / "full" / NAME).read_bytes() == b""
+    assert not recwarn.list, "the file was closed, and not left to be"
 
     def refuse(_path: Path) -> int:
         raise OSError(errno.EIO, "no")

@@ -28,10 +28,12 @@ class Path:
 
     def __init__(self) -> None:
         self.num_measured = 0
+        self.lengths: list[int] = []
 
     def losses(self, portion: list[Example], totals: Totals, with_adapter: bool) -> torch.Tensor:
         [example] = portion
         self.num_measured += 1
+        self.lengths.append(len(example.input_ids))
         prompt, answer = int(example.input_ids[0]), int(example.input_ids[-1])
         per_token = 1.0 if with_adapter and answer == 100 + prompt else 4.0 if with_adapter else 3.0
         return torch.tensor([per_token * example.num_trained_tokens / totals.num_trained_tokens])
@@ -54,6 +56,22 @@ def test_rows_that_ask_the_same_tell_nothing_of_dependence() -> None:
         found = measured(rows)
         assert found is not None
         assert found["dependence"] is None
+
+
+def test_rows_without_a_question_are_asked_no_other() -> None:
+    asking = [row(prompt, 100 + prompt) for prompt in range(6)]
+    found = measured([*asking, *(row(0, 50 + number, num_prompt=0) for number in range(7))])
+    assert found is not None
+    assert (found["improvement"]["rows"], found["dependence"]["rows"]) == (13, 6)
+
+
+def test_no_swapped_row_is_longer_than_the_rows_are() -> None:
+    path = Path()
+    longest = [row(prompt, 100 + prompt, *((3, 20) if prompt % 2 else (20, 3))) for prompt in range(12)]
+    found = measured([*longest, row(12, 112, 4, 20)], path)
+    assert found is not None
+    assert found["dependence"]["rows"] == 13, "every row has another of its kind"
+    assert max(path.lengths) == 24, "as long as the longest row, and no longer"
 
 
 def test_few_rows_and_little_time() -> None:

@@ -335,6 +335,22 @@ def test_the_base_model_is_looked_at_once(make: Make, bias: str) -> None:
     assert (world.steps_of("eval"), world.steps_of("sample")) == ([], [])
 
 
+def test_of_whole_weights_the_base_model_is_kept_in_mind_before_they_change(make: Make) -> None:
+    world = make(2, evaluation={"every_steps": 100})
+    world.parts.spec.adapter.kind = "full"
+    world.compared = {"improvement": {}}
+    world.train(world.conductor())
+    told = world.lines()
+    before = [line for line in told[: told.index("step 1")] if line not in BACK and line.startswith("phase")]
+    looks = ["phase evaluating 0 2 steps", "phase training 0 2 steps"]
+    assert before == ["phase training 0 2 steps", *looks, *looks]
+    assert "compared with [2.5, 3.5]" in told
+    world = make(2, evaluation={"every_steps": 100})
+    world.parts.spec.adapter.kind, world.parts.data.eval = "full", []
+    world.train(world.conductor())
+    assert not any(line.startswith("compared with") for line in world.lines())
+
+
 def test_an_evaluation_without_a_number_ends_the_run(make: Make) -> None:
     for held_out, saved, words in (
         ([math.nan], [1], "The evaluation loss of the base model itself is NaN or infinite."),

@@ -240,6 +240,12 @@ def test_a_run_holds_out_no_row_that_it_trains(tiny_spec: MakeSpec, tokenizer: P
     train, held_out = ({tuple(each.input_ids.tolist()) for each in rows} for rows in (data.train, data.eval))
     assert held_out
     assert not train & held_out
+    earlier = data.earlier
+    assert earlier is not None, "a version that did not look for copies split these rows otherwise"
+    for more in ({}, {"format": "float32"}):
+        assert data.as_in(earlier.hashes() | more) is earlier
+        assert data.as_in(earlier.hashes() | {"held_out": data.held_out_hash()} | more) is data
+        assert data.as_in(data.hashes() | more) is data
 
 
 def test_batches_are_padded_on_the_right(tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -86,7 +86,9 @@ def test_lines_of_a_paragraph_in_a_pdf_are_joined(tmp_path: Path) -> None:
     assert said == f"{first}\nit is so.\nTake:\nwater\na) one\nb) two"
 
 
-def test_pictures_of_pages_passwords_and_damage_have_errors_of_their_own(tmp_path: Path) -> None:
+def test_pictures_of_pages_passwords_and_damage_have_errors_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = write_pdf(tmp_path / "a.pdf", ["", ""])
     refusal = refusal_of(path)
     assert "the pages are pictures without text (2)" in refusal.message
@@ -101,6 +103,13 @@ def test_pictures_of_pages_passwords_and_damage_have_errors_of_their_own(tmp_pat
 
     path.write_bytes(b"%PDF-1.4\nnothing more")
     assert "the PDF is damaged" in refusal_of(path).message
+
+    def fail(*_: object, **__: object) -> None:
+        raise pypdf.errors.PdfReadError("so " * 100 + "\nand more")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pypdf, "PdfReader", fail)
+        assert refusal_of(path).message == f"{path}: the PDF is damaged: {('so ' * 100)[:200]}."
     pypdf.PdfWriter().write(path)
     assert refusal_of(path).code in ("dataset-empty", "dataset-parse-error")
 

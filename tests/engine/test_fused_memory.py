@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from tunesmith_core import full_memory, fused_memory, mixer_memory
 from tunesmith_core.model_cards import read_model_card
 from tunesmith_core.planner import num_adapter_parameters, trained_shapes
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.trained_parts import FULL
+from tunesmith_core.trained_parts import FULL, OPTIMIZERS_OF_FULL
 from tunesmith_engine.device import DTYPES, choose_compute
 from tunesmith_engine.fused.assembly import Assembly
 from tunesmith_engine.fused.memory import MemoryPlanner
@@ -170,3 +171,17 @@ def test_they_count_whole_weights_alike(
     # What a GPU's attention takes beside is not counted on the CPU.
     ours -= mixer_memory.ATTENTION_BYTES_PER_NUMBER * card.num_heads * card.head_dim * tokens
     assert abs(ours - theirs.peak_bytes) < 0.05 * theirs.peak_bytes
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "adamw_8bit", *sorted(OPTIMIZERS_OF_FULL)])
+def test_both_count_the_same_for_an_optimizer_of_whole_weights(
+    tiny_spec: Callable[..., RunSpec], tiny_model: Path, optimizer: str
+) -> None:
+    spec = tiny_spec(model={"dtype": "float32"})
+    spec.adapter.kind, spec.adapter.weights, spec.optimizer.name = FULL, "float32", optimizer
+    card = read_model_card(tiny_model)
+    trained = trained_shapes(spec, card)
+    whole = whole_weights(load_full(tiny_model, spec, choose_compute(spec)), spec, 10)
+    gradients = 4 * sum(map(math.prod, trained.values()))
+    ours = full_memory.training_bytes(spec, card, trained, 4, 4) - gradients
+    assert ours == whole.state_bytes + whole.transient_bytes

@@ -170,7 +170,9 @@ def test_usual_names_of_all_languages_are_taken() -> None:
     assert all(map(is_plain_name, ["a.jsonl", "dir/数据 集.csv", "a-b_c (1).txt", "company.com", "über/x"]))
 
 
-def test_links_bombs_passwords_and_archives_in_archives_are_refused(tmp_path: Path) -> None:
+def test_links_bombs_passwords_and_archives_in_archives_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "a.zip"
     link = zipfile.ZipInfo("a.jsonl")
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
@@ -180,6 +182,15 @@ def test_links_bombs_passwords_and_archives_in_archives_are_refused(tmp_path: Pa
 
     write_zip(path, {"a.jsonl": b" " * 32 * 1024**2})
     assert "unpacks to more than 100 times its size" in refusal_of(path).message
+
+    # What all files hold together counts as well, beside what is free.
+    several = {f"{number}.jsonl": b" " * 6 * 1024**2 for number in range(3)}
+    size = write_zip(path, several).stat().st_size
+    monkeypatch.setattr(members, "MAX_RATIO", (2 * 1024**2) // size + 1)
+    assert len(members.zip_members(path)) == 3
+    monkeypatch.setattr(members, "MAX_RATIO", (2 * 1024**2 - 1) // size)
+    assert "unpacks to more than" in refusal_of(path).message
+    monkeypatch.undo()
 
     packed = tmp_path / "a.jsonl.gz"
     packed.write_bytes(gzip.compress((b'{"text": "' + b"a" * 1_000_000 + b'"}\n') * 40))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +21,7 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data import IGNORED_LABEL, Example
+from tunesmith_engine.train import assembly as assembly_module
 from tunesmith_engine.train import evaluate, metrics
 from tunesmith_engine.train import loop as loop_module
 from tunesmith_engine.train.assembly import Assembly, make_parts
@@ -49,6 +50,12 @@ class TwoPortions:
 
     def weights_changed(self) -> None:
         self.told.append("changed")
+
+    @contextmanager
+    def out_of_the_way(self) -> Iterator[None]:
+        self.told.append("makes room")
+        yield
+        self.told.append("is back")
 
 
 @pytest.mark.parametrize("num_trained", [0, 1, 5])
@@ -185,6 +192,44 @@ def test_a_prompt_is_made_tokens_of_once(monkeypatch: pytest.MonkeyPatch) -> Non
     assert tokens(loop, "Hi", lambda: False) == [1, 2]  # type: ignore[arg-type]
     assert tokens(loop, "Ho", lambda: False) == [9]  # type: ignore[arg-type]
     assert [spec.data.system_prompt for spec in asked] == ["Be brief."], "as the rows have it"
+
+
+def test_a_run_answers_as_before_it_only_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(loop_module, "generate", lambda *_, with_adapter: asked.append(with_adapter))
+    loop = object.__new__(loop_module.Loop)
+    loop._answers_as_before = False
+    values = {"parts": SimpleNamespace(model=None, tokenizer=None), "path": SimpleNamespace(decoder=lambda: None)}
+    vars(loop).update(values)
+    monkeypatch.setattr(loop_module.Loop, "_at_rest", lambda _: nullcontext())
+    loop._generate([1], 2, lambda: False)
+    with suppress(ValueError), loop.without_adapter():
+        loop._generate([1], 2, lambda: False)
+        raise ValueError("broken")
+    loop._generate([1], 2, lambda: False)
+    assert asked == [True, False, True]
+
+
+@pytest.mark.parametrize("compared", [None, {"improvement": {"mean": 1.0}}])
+def test_held_out_rows_are_compared_at_rest(monkeypatch: pytest.MonkeyPatch, compared: object) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(loop_module, "compare", lambda *asks: asked.append(asks) or compared)
+    monkeypatch.setattr(loop_module.Loop, "_at_rest", lambda _: nullcontext())
+    monkeypatch.setattr(loop_module.Loop, "_fit", lambda _, work, _step: work())
+    loop = object.__new__(loop_module.Loop)
+    parts = SimpleNamespace(model="model", data=SimpleNamespace(eval=[7]), compute=SimpleNamespace(device="cpu"))
+    vars(loop).update(parts=parts, path="path", _rollouts=None)
+    assert loop.comparison(3, is_over := lambda: False, [2.5]) == compared
+    assert asked == [("model", "path", [7], "cpu", is_over, [2.5])]
+
+
+def test_computed_initial_values_reach_the_way_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    path, model = TwoPortions(), adapted("llama")
+    parts = SimpleNamespace(model=model, compute=compute(), spec=RunSpec(), data=SimpleNamespace(train=[]))
+    assembly = Assembly(parts, path)  # type: ignore[arg-type]
+    monkeypatch.setattr(assembly_module, "begin", lambda *_: path.told.append("begun"))
+    assembly.begin(parts)  # type: ignore[arg-type]
+    assert path.told == ["makes room", "begun", "is back", "changed"]
 
 
 def test_weights_that_do_not_fit_are_counted_and_the_first_is_named() -> None:

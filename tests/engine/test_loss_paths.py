@@ -202,6 +202,17 @@ def test_activation_checkpointing_by_wish_keeps_the_least(tiny_spec: MakeSpec) -
             "rms_norm, rope, glu, embedding, copy_rows, nf4, matvec, nf4_matvec, argmax, cached_attention, "
             "cross_entropy, adamw_8bit",
         ),
+        (
+            {"method": {"dropout": 0.1}},
+            "rms_norm, rope, glu, embedding, copy_rows, dropout, matvec, argmax, cached_attention, cross_entropy, "
+            "adamw",
+        ),
+        # With DoRA, dropout runs in plain PyTorch by design.
+        (
+            {"method": {"dropout": 0.1, "dora": True}},
+            "rms_norm, rope, glu, embedding, copy_rows, column_dots, matvec, argmax, cached_attention, cross_entropy, "
+            "adamw",
+        ),
     ],
 )
 def test_kernels_that_a_run_needs_are_named(

@@ -105,6 +105,16 @@ def test_tokens_of_one_character_stay_together(tokenizer: PreTrainedTokenizerBas
     assert all(part.ends[0] >= 1 for part in parts(whole, 16)[1:])
 
 
+@pytest.mark.parametrize("shared", [1, 2, 3, 4])
+def test_a_cut_is_made_behind_the_last_whole_character(shared: int) -> None:
+    whole = as_letters("a" * 60)
+    # The last tokens within reach belong to one character, with those behind it.
+    whole.ends[30 - shared : 33] = 33
+    first, second = parts(whole, 30)[:2]
+    assert len(first.example.input_ids) == 30 - shared
+    assert second.ends[: shared + 4].tolist() == [*[shared + 3] * (shared + 3), shared + 4]
+
+
 def test_only_texts_are_split(tokenizer: PreTrainedTokenizerBase) -> None:
     renderer = Renderer(tokenizer, DataSpec())
     rows = [

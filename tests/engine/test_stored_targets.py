@@ -185,12 +185,29 @@ def test_what_does_not_fit_is_named(
     assert caught.value.code == "dataset-parse-error"
 
 
+def test_rows_that_do_not_fit_are_left_out_and_the_first_is_named_where_none_is_left(
+    kd_spec: RunSpec, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    rows = _rows(kd_spec)
+    kd_spec.data.skip_bad_rows = True
+    rows[2]["logprobs"]["vocabulary"] = "another"
+    _write(kd_spec, rows)
+    data = prepare(kd_spec, tokenizer)
+    assert (len(data.train), data.stats.num_bad_rows) == (15, 1)
+    for row in rows:
+        row["logprobs"]["vocabulary"] = "another"
+    _write(kd_spec, rows)
+    with pytest.raises(TunesmithError, match="line 1: the probabilities of this row"):
+        prepare(kd_spec, tokenizer)
+
+
 def test_another_end_of_the_answer_is_left_out(tokenizer: PreTrainedTokenizerBase) -> None:
     """A bigger model may end its answers with a token that the template doesn't write."""
     _, tokens = _example(tokenizer)
     other = (*tokens[:-1], 0)
     soft = _targets(tokenizer, tokens=other, likeliest=tuple(((token, -0.5),) for token in other))
     assert soft.ids.tolist() == tokens
+    assert _targets(tokenizer).counts.tolist() == [2] * len(tokens), "the same end has targets of its own"
 
 
 def test_new_words_leave_the_fingerprint_as_it_is(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ def chat(system: Any = None, number: int = 0) -> list[dict[str, Any]]:
         ([SAILOR, "Be brief.", "Be long."], ""),
         ([*map(str, range(200)), *[SAILOR] * 300], ""),
         ([SAILOR, *map(str, range(200)), *[SAILOR] * 300], SAILOR),
+        (["x" * MOST_CHARACTERS], "x" * MOST_CHARACTERS),
         (["x" * (MOST_CHARACTERS + 1)], ""),
         ([[{"type": "text", "text": SAILOR}]], ""),
     ],

@@ -127,6 +127,18 @@ def test_a_cap_keeps_a_seeded_choice_of_rows(mixed: Callable[..., RunSpec], toke
     assert epoch_of(prepare(spec, tokenizer), tokenizer, shuffle=False) != texts
 
 
+def test_bad_rows_do_not_count_for_the_cap_where_they_are_skipped(
+    mixed: Callable[..., RunSpec], tokenizer: PreTrainedTokenizerBase
+) -> None:
+    spec = mixed([12], [(0.0, 10)])
+    path = Path(spec.data.sources[0].path)
+    path.write_text('{"text": 5}\n' + path.read_text())
+    spec.data.skip_bad_rows = True
+    data = prepare(spec, tokenizer)
+    assert (len(data.train), data.stats.num_skipped_rows) == (10, 1)
+    assert data.notes["dataset-rows-capped"] == f"{path}: 10 of 12 rows are used."
+
+
 def test_rows_that_are_held_out_count_for_the_cap_and_not_for_the_weight(
     mixed: Callable[..., RunSpec], tokenizer: PreTrainedTokenizerBase
 ) -> None:

@@ -46,11 +46,15 @@ class Reach:
         """Return the tests that run a line, the most specific first: own test file, then fewest other lines.
 
         A line that runs when its module is imported belongs to no test: then those count that run the module, or may
-        look at what it holds.
+        look at what it holds, those whose files name the module first.
         """
         module, stem = self.tests.get(path, {}), Path(path).stem
-        reached = module.get(line) or set().union(*module.values(), self.naming.get(stem, ()))
-        return sorted(reached, key=lambda test: (stem not in test.split("::")[0], self.lines[test], test))
+        own, named = module.get(line), self.naming.get(stem, set())
+
+        def distance(test: str) -> tuple[bool, bool, int, str]:
+            return stem not in test.split("::")[0], not own and test not in named, self.lines[test], test
+
+        return sorted(own or set().union(*module.values(), named), key=distance)
 
     def affordable(self, tests: list[str], most_s: float) -> list[str]:
         """Return the tests, in their order, that take no more than so many seconds together."""

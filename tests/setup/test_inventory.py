@@ -38,10 +38,10 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def compare(folder: Path, *, full: bool = False) -> list[str]:
+def compare(folder: Path, **how: bool) -> list[str]:
     listed = inventory.read(folder)
     assert listed is not None
-    return [str(damage) for damage in inventory.compare(folder, listed, full=full)]
+    return [str(damage) for damage in inventory.compare(folder, listed, **how)]
 
 
 def test_an_untouched_environment_is_whole(folder: Path) -> None:

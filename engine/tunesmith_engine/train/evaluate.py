@@ -116,7 +116,7 @@ class Written:
     """
 
     text: str
-    cut_at: int = 0
+    cut_at: int
 
 
 def generate(

@@ -132,7 +132,6 @@ class FileRepair:
         try:
             files.replace(copy, target)
         except PermissionError as error:
-            copy.unlink()
             hint = Message("Close Tunesmith and its runs, allow its folder in the virus scanner, then repair again.")
             text = Message("{path} can't be replaced: {reason}.", path=target, reason=Message(str(error.strerror)))
             raise EnvironmentProblem("permission-or-antivirus", text, hint=hint) from error

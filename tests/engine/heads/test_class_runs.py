@@ -23,6 +23,7 @@ from tunesmith_core.operations.kinds.rate import RateSpec
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
+from tunesmith_engine.data import DataStats
 from tunesmith_engine.data.preview import preview
 from tunesmith_engine.data.rows_file import RowsWriter, read_rows
 from tunesmith_engine.evaluation import rate as rate_module
@@ -125,6 +126,28 @@ def test_columns_of_any_name_and_order_are_read(numbers: bool, class_spec: MakeS
         prepared = method_of("classify").prepare(spec, tokenizer, rows, Portions())
     assert (len(prepared.train), prepared.classes) == (10, [] if numbers else ["Sales", "Care"])
     assert read_rows(tmp_path)[1].input_ids.tolist() == tokenizer("Wrong bill")["input_ids"]
+
+
+def test_longer_texts_are_cut_or_skipped_and_counted(class_spec: MakeSpec, tmp_path: Path) -> None:
+    def prepared(**data: Any) -> tuple[list[int], list[int], DataStats]:
+        spec = class_spec(data=data)
+        with RowsWriter(tmp_path / "rows") as rows:
+            stats = method_of("classify").prepare(spec, load_tokenizer(Path(spec.model.path)), rows, Portions()).stats
+        written = read_rows(tmp_path / "rows")
+        return [len(row.input_ids) for row in written], [int(row.labels[-1]) for row in written], stats
+
+    (tmp_path / "rows").mkdir()
+    lengths, labels, _ = prepared()
+    limit = sorted(lengths)[len(lengths) // 2]
+    num_longer = sum(length > limit for length in lengths)
+    assert 0 < num_longer < len(lengths)
+    cut, labels_of_cut, stats = prepared(context_length=limit)
+    assert (cut, labels_of_cut) == ([min(length, limit) for length in lengths], labels)
+    assert (stats.num_truncated_rows, stats.num_overlong_rows) == (num_longer, 0)
+    left, labels_of_left, stats = prepared(context_length=limit, overlong="skip")
+    fitting = [(length, label) for length, label in zip(lengths, labels, strict=True) if length <= limit]
+    assert list(zip(left, labels_of_left, strict=True)) == fitting
+    assert (stats.num_truncated_rows, stats.num_overlong_rows) == (0, num_longer)
 
 
 def test_numbers_are_predicted(class_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch) -> None:
