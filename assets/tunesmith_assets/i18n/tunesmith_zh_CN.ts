@@ -16095,6 +16095,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>作为纯文本训练</translation>
     </message>
     <message>
+        <source>Each row needs: %1. The columns of this file are: %2.</source>
+        <translation>每行需要：%1。此文件的列有：%2。</translation>
+    </message>
+    <message>
+        <source>Too few columns</source>
+        <translation>列太少</translation>
+    </message>
+    <message>
         <source>No labels in this data that tell good answers from bad ones</source>
         <translation>数据中没有能区分好坏回答的标签</translation>
     </message>

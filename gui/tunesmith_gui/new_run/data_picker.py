@@ -27,7 +27,7 @@ from tunesmith_gui.new_run.form import (
 from tunesmith_gui.new_run.way_bar import way_word
 from tunesmith_gui.services.data_facts import DataFacts
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import core_text, translate
+from tunesmith_gui.tr import core_text, fill, translate
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.card import Card
@@ -36,12 +36,14 @@ from tunesmith_gui.widgets.column_question import (
     ColumnQuestion,
     asked_columns,
     asks_for_columns,
+    has_too_few_columns,
     label_column,
 )
 from tunesmith_gui.widgets.data_words import data_kinds, facts_words, notes_words, unusable_words
 from tunesmith_gui.widgets.error_banner import Action, error_banner, error_details
 from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.path_combo import PathChoice, PathCombo, short_name
+from tunesmith_gui.widgets.row_words import role_word
 from tunesmith_gui.widgets.safe_label import SafeLabel
 from tunesmith_gui.widgets.sheet_choice import SheetChoice
 
@@ -215,6 +217,8 @@ class DataPicker(Card):
         if asks_for_columns(data, way):
             # Until the columns are chosen there is nothing to be seen but an error.
             return self._ask(asked_columns(way), data)
+        if data.lacks_columns and data.head and has_too_few_columns(data, asked_columns(way)):
+            return self._too_few(asked_columns(way), data)
         if data.error is not None:
             return self._error(data, data.error, way)
         if lacks_labels is not None:
@@ -237,6 +241,15 @@ class DataPicker(Card):
         question.chosen.connect(self.columns_chosen)
         question.others_asked.connect(self.mapping_asked)
         return question
+
+    def _too_few(self, asked: AskedColumns, data: DataFacts) -> Banner:
+        """That the rows lack what the way to teach learns from, and the ways out."""
+        self._looking.show_only([self.map])
+        needed, found = (", ".join(names) for names in (map(role_word, asked.roles), data.column_names))
+        words = fill(self.tr("Each row needs: %1. The columns of this file are: %2."), needed, found)
+        by_example = (way_word(BY_EXAMPLE), lambda: self.way_asked.emit(BY_EXAMPLE))
+        sample = (self.sample.text(), self.sample_asked.emit)
+        return Banner("warn", self.tr("Too few columns"), words, actions=(by_example, sample), parent=self)
 
     def _without_labels(self, error: TunesmithError) -> Banner:
         """That the answers have no labels that can be used, and the way out."""

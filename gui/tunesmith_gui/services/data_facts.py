@@ -94,6 +94,11 @@ class DataFacts:
         return self.error is not None and self.error.code == "dataset-column-missing" and not self.skipping_helps
 
     @property
+    def column_names(self) -> list[str]:
+        """The columns of the first rows, in the order in which they come."""
+        return list(dict.fromkeys(name for row in self.head for name in row))
+
+    @property
     def is_unsuited(self) -> bool:
         """Whether no columns are what is to be learned from, whichever are chosen."""
         return self.error is not None and self.error.code == UNSUITED

@@ -30,10 +30,16 @@ PROMPT_COMPLETION, TEXT = "prompt-completion", "text"
 
 def asks_for_columns(data: DataFacts, way: str = "sft") -> bool:
     """Whether all that is missing is which columns hold what a way to teach learns from."""
-    if not (data.lacks_columns and data.head):
+    asked = asked_columns(way)
+    if not (data.lacks_columns and data.head) or has_too_few_columns(data, asked):
         return False
     # Where rows are read in one way only, no error says that columns are missing unless some may be those.
-    return asked_columns(way).format in IN_ONE_WAY or guess_format(data.head) == PROMPT_COMPLETION
+    return asked.format in IN_ONE_WAY or guess_format(data.head) == PROMPT_COMPLETION
+
+
+def has_too_few_columns(data: DataFacts, asked: AskedColumns) -> bool:
+    """Whether rows have fewer columns than are asked for, so that no answer would do."""
+    return len(data.column_names) < len(asked.roles)
 
 
 @dataclass(frozen=True, slots=True)

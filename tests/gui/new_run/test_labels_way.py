@@ -23,6 +23,7 @@ from tunesmith_gui.new_run.data_preview import DataPreviewDialog
 from tunesmith_gui.new_run.form import BY_CLASS, BY_EXAMPLE, BY_LABEL, BY_PREFERENCE, Missing
 from tunesmith_gui.new_run.page import NewRunPage
 from tunesmith_gui.services.data_facts import look_at_data
+from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.column_question import ColumnQuestion
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
@@ -42,6 +43,29 @@ def write(tmp_path: Path) -> Write:
 
 def questions(page: NewRunPage) -> list[ColumnQuestion]:
     return [each for each in page.data_picker.findChildren(ColumnQuestion) if each.isVisible()]
+
+
+@pytest.mark.parametrize("way", ["Good and bad answers", "Prefer this over that"])
+def test_two_columns_are_not_asked_for_three(
+    qtbot: QtBot, page: NewRunPage, model: Path, tmp_path: Path, way: str
+) -> None:
+    path = tmp_path / "tickets.csv"
+    path.write_text("Beschwerde,Abteilung\nKein Paket,Versand\nFalsche Rechnung,Buchhaltung\n")
+    choose(qtbot, page, way)
+    fill_in(qtbot, page, model, path)
+    settle()
+    assert questions(page) == []
+    (banner,) = page.data_picker.findChildren(Banner)
+    words = " ".join(label.text() for label in banner.findChildren(SafeLabel))
+    assert "The columns of this file are: Beschwerde, Abteilung." in words
+    assert page.start_bar.start.isEnabled() is False
+    assert clipped(page.data_picker) == unnamed(page.data_picker) == []
+    ways_out = {each.text(): each for each in banner.findChildren(QPushButton)}
+    assert "Use the sample" in ways_out
+    ways_out["Teach by example"].click()
+    settle()
+    assert page.form.way == BY_EXAMPLE
+    assert len(questions(page)) == 1, "two columns may be a prompt and its response"
 
 
 def test_labeled_answers_and_pairs_taken_apart_can_start(
