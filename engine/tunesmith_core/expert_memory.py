@@ -23,6 +23,11 @@ ROUTER_BYTES = 64
 CHOICE_BYTES = 96
 """Of a token and one of its experts: numbers of 64 bits that are sorted, and weights."""
 
+CODE_BYTES = 0.5
+"""Of a number in 4 bits without its scale: what may lie in the computer's memory while a GPU trains."""
+HOST_PORTIONS = 4
+"""Layers whose experts leave a GPU do so in so many steps."""
+
 _EXPERT = re.compile(r"\.(\d+)(?:\..*)?\.(?:experts\.(\d+)?|block_sparse_moe\.\w+_linear\.)")
 
 
@@ -96,6 +101,18 @@ def stacked_numbers(card: ModelCard) -> tuple[int, int]:
     for match, shape in _expert_weights(card):
         of_layers[match[1]] = of_layers.get(match[1], 0) + math.prod(shape)
     return sum(of_layers.values()), max(of_layers.values(), default=0)
+
+
+def code_bytes(card: ModelCard, num_layers: int) -> int:
+    """Return the memory of the codes of the experts of so many layers in 4 bits."""
+    numbers, _ = stacked_numbers(card)
+    experts = sparse_mlp(card)
+    return round(numbers * CODE_BYTES * num_layers / experts.num_layers) if experts else 0
+
+
+def host_steps(num_layers: int) -> list[int]:
+    """Return of how many layers experts may lie in the computer's memory, of so many that have some, fewest first."""
+    return sorted({math.ceil(num_layers * portion / HOST_PORTIONS) for portion in range(HOST_PORTIONS + 1)})
 
 
 def sparse_mlp(card: ModelCard) -> SparseMlp | None:

@@ -329,17 +329,46 @@ def beside_bytes(spec: RunSpec) -> int:
 def _parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None) -> dict[str, int]:
     """Return the bytes of a run by name, with as many activations kept as the device has room for."""
     scoring = _scoring_parts(spec, hardware, longest_tokens)
-    if not _runs_fused(spec, hardware):
-        return _plain_parts(spec, hardware, card, longest_tokens) | scoring
-    for level in _levels(spec):
-        parts = _fused_parts(spec, hardware, card, longest_tokens, level) | scoring
-        if sum(parts.values()) <= USABLE_SHARE * hardware.free_bytes:
-            return parts
+    for experts_on_host in _expert_steps(spec, hardware, card):
+        for level in _levels(spec) if _runs_fused(spec, hardware) else ():
+            parts = _fused_parts(spec, hardware, card, longest_tokens, level, experts_on_host) | scoring
+            if sum(parts.values()) <= USABLE_SHARE * hardware.free_bytes:
+                return parts
     return _least_parts(spec, hardware, card, longest_tokens)
 
 
-def _least_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None) -> dict[str, int]:
-    """Return the bytes of a run that keeps as little as possible of one row at a time, which the engine comes to."""
+def _expert_steps(spec: RunSpec, hardware: Hardware, card: ModelCard) -> list[int]:
+    """Return of how many layers the experts may lie in the computer's memory, half of which may be pinned."""
+    experts = expert_memory.sparse_mlp(card)
+    if experts is None or hardware.device != "cuda" or spec.quantization.kind != "nf4":
+        return [0]
+    room = hardware.host_free_bytes // 2
+    return [num for num in expert_memory.host_steps(experts.num_layers) if expert_memory.code_bytes(card, num) <= room]
+
+
+def room_for_experts(spec: RunSpec, hardware: Hardware, card: ModelCard) -> int:
+    """Return how much of the computer's memory experts take as they are read; 0 where a run fits with them all."""
+    staying = _least_parts(spec, hardware, card, None, experts_on_host=0)
+    if sum(staying.values()) <= USABLE_SHARE * hardware.free_bytes:
+        return 0
+    return expert_memory.code_bytes(card, _expert_steps(spec, hardware, card)[-1])
+
+
+def _least_parts(
+    spec: RunSpec,
+    hardware: Hardware,
+    card: ModelCard,
+    longest_tokens: int | None,
+    experts_on_host: int | None = None,
+) -> dict[str, int]:
+    """Return the bytes of a run that keeps as little as possible of one row at a time, which the engine comes to.
+
+    Args:
+        spec, hardware, card, longest_tokens: as `plan` has them.
+        experts_on_host: of how many layers the experts lie in the computer's memory; None for as many as may.
+    """
+    if experts_on_host is None:
+        experts_on_host = _expert_steps(spec, hardware, card)[-1]
     scoring = _scoring_parts(spec, hardware, longest_tokens)
     if not _runs_fused(spec, hardware):
         return _plain_parts(spec, hardware, card, longest_tokens) | scoring
@@ -351,7 +380,7 @@ def _least_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
         together = _fused_parts(spec, hardware, card, longest_tokens, level)
         apart = _fused_parts(one_row, hardware, card, longest_tokens, level)
         return min(together, apart, key=lambda parts: sum(parts.values()))
-    return _fused_parts(one_row, hardware, card, longest_tokens, level) | scoring
+    return _fused_parts(one_row, hardware, card, longest_tokens, level, experts_on_host) | scoring
 
 
 def _scoring_parts(spec: RunSpec, hardware: Hardware, longest_tokens: int | None) -> dict[str, int]:
@@ -390,7 +419,12 @@ def _levels(spec: RunSpec) -> tuple[str, ...]:
 
 
 def _fused_parts(
-    spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None, level: str
+    spec: RunSpec,
+    hardware: Hardware,
+    card: ModelCard,
+    longest_tokens: int | None,
+    level: str,
+    experts_on_host: int = 0,
 ) -> dict[str, int]:
     size = number_bytes(spec, hardware)
     tokens = _batch_tokens(spec, longest_tokens)
@@ -406,7 +440,11 @@ def _fused_parts(
         # Where not everything can be kept, the first thing to leave the device is the embedding.
         # Trained rows are put into the table where it is.
         "weights": fused_memory.weight_bytes(
-            spec, card, size, embedding_on_host=level != "none" and trained_embeddings(spec) != NEW_EMBEDDINGS
+            spec,
+            card,
+            size,
+            embedding_on_host=level != "none" and trained_embeddings(spec) != NEW_EMBEDDINGS,
+            experts_on_host=experts_on_host,
         ),
         "adapter": num_adapter_parameters(spec, card) * (4 + 4 + beside_bytes(spec))
         + saved_bytes(spec, card, size, beside_bytes(spec), fused=True),

@@ -22,6 +22,7 @@ from tunesmith_core.model_folder import read_layout
 from tunesmith_core.model_json import read_object
 from tunesmith_core.packed_weights import QUANTIZED_KEYS, Layout, format_of, is_kept, settings_of
 from tunesmith_engine.device import Compute
+from tunesmith_engine.model.expert_places import HostRoom
 from tunesmith_engine.model.folder import num_rows
 from tunesmith_engine.model.foreign import reading, refused
 from tunesmith_engine.model.heads import NAME as HEAD_NAME
@@ -109,7 +110,13 @@ def _with_special_floats(value: Any) -> Any:  # Any: JSON values
 
 
 def load_model(
-    folder: Path, compute: Compute, four_bit: bool, head: Head | None = None, *, eight_bit: bool = False
+    folder: Path,
+    compute: Compute,
+    four_bit: bool,
+    head: Head | None = None,
+    *,
+    eight_bit: bool = False,
+    host_room: HostRoom | None = None,
 ) -> Any:  # Any: a transformers model
     """Return the frozen base model on its device, with a new head in place of its output layer where one is given.
 
@@ -118,6 +125,7 @@ def load_model(
             are what is asked for.
         compute: its device and number format.
         four_bit, eight_bit: how its linear layers are stored; as the rest of it where neither is said.
+        host_room: for experts in 4 bits in the computer's memory; None keeps them on the device.
 
     Raises:
         UserError: `model-files-missing-or-corrupt` when the files hold other weights than the model has,
@@ -142,7 +150,7 @@ def load_model(
         # Not imported where nothing is packed.
         from tunesmith_engine.model import packed_experts
 
-        packed_experts.pack_experts_too()
+        packed_experts.pack_experts_too(host_room or HostRoom(0))
     _check_generation_config(folder)
 
     unpacking = (layout, compute) if layout.packed and not kept else None
