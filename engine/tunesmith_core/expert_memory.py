@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tunesmith_core import adapter_shapes
 from tunesmith_core.adapter_ranks import adapts_experts
+from tunesmith_core.hardware import Hardware
 from tunesmith_core.model_cards import ModelCard
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import ALL_LINEAR
@@ -105,14 +106,23 @@ def stacked_numbers(card: ModelCard) -> tuple[int, int]:
 
 def code_bytes(card: ModelCard, num_layers: int) -> int:
     """Return the memory of the codes of the experts of so many layers in 4 bits."""
-    numbers, _ = stacked_numbers(card)
-    experts = sparse_mlp(card)
-    return round(numbers * CODE_BYTES * num_layers / experts.num_layers) if experts else 0
+    experts = sparse_mlp(card) if num_layers else None
+    return round(stacked_numbers(card)[0] * CODE_BYTES * num_layers / experts.num_layers) if experts else 0
 
 
 def host_steps(num_layers: int) -> list[int]:
     """Return of how many layers experts may lie in the computer's memory, of so many that have some, fewest first."""
     return sorted({math.ceil(num_layers * portion / HOST_PORTIONS) for portion in range(HOST_PORTIONS + 1)})
+
+
+def steps_of(spec: RunSpec, hardware: Hardware, card: ModelCard) -> list[int]:
+    """Return the same of a run, of whose computer's memory half may be pinned."""
+    may_leave = hardware.device == "cuda" and spec.quantization.kind == "nf4"
+    experts = sparse_mlp(card) if may_leave else None
+    if experts is None:
+        return [0]
+    of_layer = code_bytes(card, 1)
+    return [number for number in host_steps(experts.num_layers) if number * of_layer <= hardware.host_free_bytes // 2]
 
 
 def sparse_mlp(card: ModelCard) -> SparseMlp | None:

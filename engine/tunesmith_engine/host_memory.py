@@ -1,4 +1,4 @@
-"""Large tensors that lie in the computer's memory and are read by the GPU over the bus, each number where it is used."""
+"""Large tensors that lie in the computer's memory and are read by the GPU over the bus, number by number as needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which weights of a fused model lie in the computer's memory instead of the GPU's: its embedding, experts in 4 bits."""
+"""Which weights of a fused model lie in the computer's memory instead of the GPU's: its embedding, packed experts."""
 
 from __future__ import annotations
 
