@@ -212,17 +212,7 @@ class FusedModel:
             )
         if self.plan.embedding_on_host:
             sentences.append(Message("The embedding is kept in system memory."))
-        if self.plan.experts_on_host:
-            sentences.append(self._where_experts_lie)
-        return sentences
-
-    @property
-    def _where_experts_lie(self) -> Message:
-        return Message(
-            "The experts of {num_on_host} of {num_layers} layers are kept in system memory.",
-            num_on_host=self.plan.experts_on_host,
-            num_layers=len(self._assembly.places.experts.layer_bytes),
-        )
+        return [*sentences, *self._assembly.places.experts.report]
 
     @property
     def notes(self) -> list[str]:
@@ -265,7 +255,8 @@ class FusedModel:
             return None
         more_experts = plan.experts_on_host > self.plan.experts_on_host
         self._change(plan)
-        return self._where_experts_lie if more_experts else describe(self.plan.policies)
+        said = self._assembly.places.experts.report if more_experts else []
+        return (said or [describe(self.plan.policies)])[0]
 
     def refresh(self) -> None:
         """Take over the adapters' weights after an update."""

@@ -15,11 +15,21 @@ from torch import nn
 
 from tunesmith_core import planner
 from tunesmith_core.hardware import Hardware, host_memory
+from tunesmith_core.messages import Message
 from tunesmith_core.model_cards import read_model_card
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.device import Compute
-from tunesmith_engine.host_memory import HostTable, PinningError, has_own_memory, host_budget_bytes
+from tunesmith_engine.host_memory import (
+    HostBlocks,
+    HostTable,
+    PinningError,
+    has_own_memory,
+    host_budget_bytes,
+    return_unused,
+)
 from tunesmith_engine.model.stacked import packed_stack, stacks
+
+_BLOCKS = HostBlocks()
 
 
 class ExpertPlaces:
@@ -48,6 +58,18 @@ class ExpertPlaces:
     def host_bytes(self) -> int:
         """What lies in the computer's memory now."""
         return sum(codes.nbytes for layer in self._layers for codes in layer if is_on_host(codes))
+
+    @property
+    def report(self) -> list[str]:
+        """A sentence about layers whose codes lie there; nothing where none do."""
+        if not self.num_on_host:
+            return []
+        words = Message(
+            "The experts of {num_on_host} of {num_layers} layers are kept in system memory.",
+            num_on_host=self.num_on_host,
+            num_layers=len(self._layers),
+        )
+        return [words]
 
     def bytes_of(self, num_layers: int) -> int:
         """Return the bytes of the codes of so many layers, the last ones."""
@@ -112,9 +134,9 @@ def is_on_host(codes: Any) -> bool:  # Any: bitsandbytes' Params4bit has no type
 def put_out(codes: Any) -> None:  # Any: bitsandbytes' Params4bit has no types
     """Move codes to the computer's memory."""
     if not is_on_host(codes):
-        codes.host_table = HostTable(codes.data)
+        codes.host_table = HostTable(codes.data, _BLOCKS)
         codes.data = codes.host_table.view
-        _give_back(codes.device)
+        return_unused(codes.device)
 
 
 def bring_back(codes: Any) -> None:  # Any: bitsandbytes' Params4bit has no types
@@ -122,12 +144,7 @@ def bring_back(codes: Any) -> None:  # Any: bitsandbytes' Params4bit has no type
     if is_on_host(codes):
         codes.data = codes.host_table.taken_back()
         codes.host_table = None
-
-
-def _give_back(device: torch.device) -> None:
-    """Let other programs, and larger tensors, have what codes have left."""
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
+        return_unused(codes.device)
 
 
 def _packed_stacks(module: nn.Module) -> list[Any]:  # Any: bitsandbytes' Params4bit has no types

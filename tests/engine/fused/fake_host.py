@@ -21,7 +21,7 @@ class FakeHost:
         self.num_bytes, self.most_tables, self.num_tables = 0, 1 << 30, 0
         self.free_bytes = 1 << 40
 
-    def table(self, table: torch.Tensor) -> FakeTable:
+    def table(self, table: torch.Tensor, _: object = None) -> FakeTable:
         """Put a table there."""
         if self.num_tables >= self.most_tables:
             raise PinningError("No more.")

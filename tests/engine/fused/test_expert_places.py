@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,10 @@ def twin(tmp_path: Path, host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> Ite
     made.detach()
 
 
-def planner_for(twin: FusedModel, memory_bytes: int | None, rates: CopyRates | None = CopyRates(1e9, 1e9)) -> MemoryPlanner:
+RATES = CopyRates(1e9, 1e9)
+
+
+def planner_for(twin: FusedModel, memory_bytes: int | None, rates: CopyRates | None = RATES) -> MemoryPlanner:
     planner = MemoryPlanner(twin.assembly, CAPACITY, memory_bytes, 8.0)
     planner._flops_per_s = lambda _: 1e9  # type: ignore[method-assign]
     planner._rates, planner._pins = rates, rates is not None
@@ -108,7 +112,7 @@ def least(twin: FusedModel, experts_on_host: int = 0) -> MemoryPlan:
 def test_more_experts_leave_only_where_nothing_fits_beside_them(twin: FusedModel) -> None:
     sizes = [least(twin, number).peak_bytes for number in (0, 2, 4, 6, 8)]
     of_layer = twin.assembly.places.experts.layer_bytes[0]
-    assert [one - other for one, other in zip(sizes, sizes[1:], strict=False)] == [2 * of_layer] * 4
+    assert [one - other for one, other in itertools.pairwise(sizes)] == [2 * of_layer] * 4
     assert planner_for(twin, None).plan("auto").experts_on_host == 0
     for memory, number in zip(sizes, (0, 2, 4, 6, 8), strict=True):
         plan = planner_for(twin, memory).plan("auto")
@@ -250,6 +254,6 @@ def test_what_leaves_is_what_a_plan_counts(tmp_path: Path, host: FakeHost, name:
     spec.quantization.kind = "nf4"
     taken = [weight_bytes(spec, card, 4, False, number) for number in (0, num_layers)]
     assert taken[0] - taken[1] == places.bytes_of(num_layers)
+    host.most_tables = host.num_tables
     with pytest.raises(PinningError):
-        host.most_tables = host.num_tables
         places.place(num_layers)
