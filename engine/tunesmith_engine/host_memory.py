@@ -129,12 +129,8 @@ class HostTable:
         self.view = seen.view(integers).view(table.dtype)
 
     def taken_back(self) -> torch.Tensor:
-        """Return the table in the GPU's own memory, after which this one may go."""
-        own = self.view.clone()
-        if own.is_cuda:
-            # Pinned memory that is given back may be written at once, and the copy reads it later.
-            torch.cuda.current_stream(own.device).synchronize()
-        return own
+        """Return the table in the GPU's own memory, once it is there and nobody reads this one any more."""
+        return self._pinned.to(self.view.device, copy=True)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, object]:

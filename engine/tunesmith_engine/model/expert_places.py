@@ -62,14 +62,13 @@ class ExpertPlaces:
     @property
     def report(self) -> list[str]:
         """A sentence about layers whose codes lie there; nothing where none do."""
-        if not self.num_on_host:
-            return []
+        number = sum(any(map(is_on_host, layer)) for layer in self._layers)
         words = Message(
             "The experts of {num_on_host} of {num_layers} layers are kept in system memory.",
-            num_on_host=self.num_on_host,
+            num_on_host=number,
             num_layers=len(self._layers),
         )
-        return [words]
+        return [words] if number else []
 
     def bytes_of(self, num_layers: int) -> int:
         """Return the bytes of the codes of so many layers, the last ones."""

@@ -225,8 +225,14 @@ def test_a_load_never_holds_two_stacks_where_experts_leave(
 def test_what_has_no_room_stays_on_the_device(tmp_path: Path, host: FakeHost) -> None:
     in_four_bits(tmp_path, "qwen2-moe")
     of_layer = ExpertPlaces(load_model(tmp_path, compute(), four_bit=True), CPU).layer_bytes[0]
-    load_model(tmp_path, compute(), four_bit=True, host_room=HostRoom(of_layer))
+    first = load_model(tmp_path, compute(), four_bit=True, host_room=HostRoom(of_layer))
     assert host.num_bytes == of_layer
+    places = ExpertPlaces(first, CPU)
+    assert places.report == ["The experts of 1 of 2 layers are kept in system memory."]
+    # A plan has the last layers there, of which this is none.
+    assert places.num_on_host == 0
+    places.place(1)
+    assert (places.num_on_host, host.num_bytes) == (1, of_layer)
     host.num_bytes, host.num_tables, host.most_tables = 0, 0, 1
     load_model(tmp_path, compute(), four_bit=True, host_room=HostRoom(1 << 30))
     assert 0 < host.num_bytes < of_layer

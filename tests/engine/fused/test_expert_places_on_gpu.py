@@ -12,6 +12,7 @@ from peft import PeftModel
 
 from tests.engine.fused import families
 from tests.engine.fused.test_gpu_fused import BF16, GPU, attach, compute, examples, step, with_adapter
+from tests.engine.fused.test_gpu_fused import _as_before as _as_before
 from tests.engine.fused.test_gpu_fused import equal_bits as equal_bits
 from tests.engine.fused.test_model import num_trained
 from tests.packed_models import with_experts_in_mxfp4
