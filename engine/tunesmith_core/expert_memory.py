@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tunesmith_core import adapter_shapes
 from tunesmith_core.adapter_ranks import adapts_experts
+from tunesmith_core.hardware import Hardware
 from tunesmith_core.model_cards import ModelCard
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import ALL_LINEAR
@@ -22,6 +23,11 @@ ROUTER_BYTES = 64
 """Of a token and expert: scores, masks, probabilities whose balance is counted, and their gradients, in 32 bits."""
 CHOICE_BYTES = 96
 """Of a token and one of its experts: numbers of 64 bits that are sorted, and weights."""
+
+CODE_BYTES = 0.5
+"""Of a number in 4 bits without its scale: what may lie in the computer's memory while a GPU trains."""
+HOST_PORTIONS = 4
+"""Layers whose experts leave a GPU do so in so many steps."""
 
 _EXPERT = re.compile(r"\.(\d+)(?:\..*)?\.(?:experts\.(\d+)?|block_sparse_moe\.\w+_linear\.)")
 
@@ -96,6 +102,27 @@ def stacked_numbers(card: ModelCard) -> tuple[int, int]:
     for match, shape in _expert_weights(card):
         of_layers[match[1]] = of_layers.get(match[1], 0) + math.prod(shape)
     return sum(of_layers.values()), max(of_layers.values(), default=0)
+
+
+def code_bytes(card: ModelCard, num_layers: int) -> int:
+    """Return the memory of the codes of the experts of so many layers in 4 bits."""
+    experts = sparse_mlp(card) if num_layers else None
+    return round(stacked_numbers(card)[0] * CODE_BYTES * num_layers / experts.num_layers) if experts else 0
+
+
+def host_steps(num_layers: int) -> list[int]:
+    """Return of how many layers experts may lie in the computer's memory, of so many that have some, fewest first."""
+    return sorted({math.ceil(num_layers * portion / HOST_PORTIONS) for portion in range(HOST_PORTIONS + 1)})
+
+
+def steps_of(spec: RunSpec, hardware: Hardware, card: ModelCard) -> list[int]:
+    """Return the same of a run, of whose computer's memory half may be pinned."""
+    may_leave = hardware.device == "cuda" and spec.quantization.kind == "nf4"
+    experts = sparse_mlp(card) if may_leave else None
+    if experts is None:
+        return [0]
+    of_layer = code_bytes(card, 1)
+    return [number for number in host_steps(experts.num_layers) if number * of_layer <= hardware.host_free_bytes // 2]
 
 
 def sparse_mlp(card: ModelCard) -> SparseMlp | None:

@@ -169,7 +169,9 @@ def _is_parallel(card: ModelCard) -> bool:
     return len(norms) == 1 or any(INTERLEAVED in tensor for tensor in card.linear_shapes)
 
 
-def weight_bytes(spec: RunSpec, card: ModelCard, size: int, embedding_on_host: bool) -> int:
+def weight_bytes(
+    spec: RunSpec, card: ModelCard, size: int, embedding_on_host: bool, experts_on_host: int = 0
+) -> int:
     """Return the memory of the frozen weights with room for the adapters.
 
     Those in 4 bits, and those whose rows DoRA scales, have room to be unpacked as well.
@@ -177,6 +179,7 @@ def weight_bytes(spec: RunSpec, card: ModelCard, size: int, embedding_on_host: b
     Args:
         size: bytes per number, 2 or 4.
         embedding_on_host: an embedding that is not the head as well lies in the computer's memory.
+        experts_on_host: of so many layers the codes of experts in 4 bits lie there, too.
     """
     products = list(_products(spec, card))
     total = float((card.num_parameters - card.num_linear_parameters) * size)
@@ -186,6 +189,7 @@ def weight_bytes(spec: RunSpec, card: ModelCard, size: int, embedding_on_host: b
     if in_4_bits:
         packed, of_layer = expert_memory.stacked_numbers(card)
         total += packed * (stacked_bytes(card) - size) + of_layer * size
+        total -= expert_memory.code_bytes(card, experts_on_host)
     unpacked = [product for product in products if in_4_bits or product.has_magnitudes]
     if in_4_bits:
         total += card.num_linear_parameters * NF4_BYTES

@@ -7,8 +7,9 @@ window's "Check the plan" replaces it by a measurement.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -329,20 +330,51 @@ def beside_bytes(spec: RunSpec) -> int:
 def _parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None) -> dict[str, int]:
     """Return the bytes of a run by name, with as many activations kept as the device has room for."""
     scoring = _scoring_parts(spec, hardware, longest_tokens)
-    if not _runs_fused(spec, hardware):
-        return _plain_parts(spec, hardware, card, longest_tokens) | scoring
-    for level in _levels(spec):
-        parts = _fused_parts(spec, hardware, card, longest_tokens, level) | scoring
+    for choice in _choices(spec, hardware, card, longest_tokens):
+        parts = choice | scoring
         if sum(parts.values()) <= USABLE_SHARE * hardware.free_bytes:
             return parts
     return _least_parts(spec, hardware, card, longest_tokens)
 
 
-def _least_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None) -> dict[str, int]:
-    """Return the bytes of a run that keeps as little as possible of one row at a time, which the engine comes to."""
+def _choices(
+    spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None
+) -> Iterator[dict[str, int]]:
+    """Yield the bytes by name of what a run may keep on its device, in the order in which it is tried."""
+    if not _runs_fused(spec, hardware):
+        # Where these don't fit all experts leave as they are read, see `_least_parts`.
+        yield _plain_parts(spec, hardware, card, longest_tokens)
+        return
+    for experts_on_host, level in itertools.product(expert_memory.steps_of(spec, hardware, card), _levels(spec)):
+        yield _fused_parts(spec, hardware, card, longest_tokens, level, experts_on_host)
+
+
+def room_for_experts(spec: RunSpec, hardware: Hardware, card: ModelCard) -> int:
+    """Return how much of the computer's memory experts take as they are read; 0 where a run fits with them all."""
+    staying = _least_parts(spec, hardware, card, None, experts_on_host=0)
+    if sum(staying.values()) <= USABLE_SHARE * hardware.free_bytes:
+        return 0
+    return expert_memory.code_bytes(card, expert_memory.steps_of(spec, hardware, card)[-1])
+
+
+def _least_parts(
+    spec: RunSpec,
+    hardware: Hardware,
+    card: ModelCard,
+    longest_tokens: int | None,
+    experts_on_host: int | None = None,
+) -> dict[str, int]:
+    """Return the bytes of a run that keeps as little as possible of one row at a time, which the engine comes to.
+
+    Args:
+        spec, hardware, card, longest_tokens: as `plan` has them.
+        experts_on_host: of how many layers the experts lie in the computer's memory; None for as many as may.
+    """
+    if experts_on_host is None:
+        experts_on_host = expert_memory.steps_of(spec, hardware, card)[-1]
     scoring = _scoring_parts(spec, hardware, longest_tokens)
     if not _runs_fused(spec, hardware):
-        return _plain_parts(spec, hardware, card, longest_tokens) | scoring
+        return _plain_parts(spec, hardware, card, longest_tokens, experts_on_host) | scoring
     rows, level = spec.schedule.micro_batch_size, _levels(spec)[-1]
     one_row = with_changes(spec, {"schedule.micro_batch_size": 1})
     if spec.adapter.kind == FULL and rows > 1 and full_memory.goes_by_layer(spec):
@@ -351,7 +383,7 @@ def _least_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
         together = _fused_parts(spec, hardware, card, longest_tokens, level)
         apart = _fused_parts(one_row, hardware, card, longest_tokens, level)
         return min(together, apart, key=lambda parts: sum(parts.values()))
-    return _fused_parts(one_row, hardware, card, longest_tokens, level) | scoring
+    return _fused_parts(one_row, hardware, card, longest_tokens, level, experts_on_host) | scoring
 
 
 def _scoring_parts(spec: RunSpec, hardware: Hardware, longest_tokens: int | None) -> dict[str, int]:
@@ -390,7 +422,12 @@ def _levels(spec: RunSpec) -> tuple[str, ...]:
 
 
 def _fused_parts(
-    spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None, level: str
+    spec: RunSpec,
+    hardware: Hardware,
+    card: ModelCard,
+    longest_tokens: int | None,
+    level: str,
+    experts_on_host: int = 0,
 ) -> dict[str, int]:
     size = number_bytes(spec, hardware)
     tokens = _batch_tokens(spec, longest_tokens)
@@ -406,7 +443,11 @@ def _fused_parts(
         # Where not everything can be kept, the first thing to leave the device is the embedding.
         # Trained rows are put into the table where it is.
         "weights": fused_memory.weight_bytes(
-            spec, card, size, embedding_on_host=level != "none" and trained_embeddings(spec) != NEW_EMBEDDINGS
+            spec,
+            card,
+            size,
+            embedding_on_host=level != "none" and trained_embeddings(spec) != NEW_EMBEDDINGS,
+            experts_on_host=experts_on_host,
         ),
         "adapter": num_adapter_parameters(spec, card) * (4 + 4 + beside_bytes(spec))
         + saved_bytes(spec, card, size, beside_bytes(spec), fused=True),
@@ -422,7 +463,9 @@ def _fused_activations(spec: RunSpec, card: ModelCard, size: int, tokens: int, l
     }
 
 
-def _plain_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None) -> dict[str, int]:
+def _plain_parts(
+    spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None, experts_on_host: int = 0
+) -> dict[str, int]:
     size = number_bytes(spec, hardware)
     tokens = _batch_tokens(spec, longest_tokens)
     activations = tokens * activation_bytes_per_token(spec, card, size)
@@ -469,6 +512,7 @@ def _plain_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
         # Autograd keeps what was unpacked. A sum with an adapter is one more.
         num_kept = num_layers + bool(expert_memory.num_ranks(spec, card))
         weights += packed * (stacked_bytes(card) - size) + of_layer * num_kept * size
+        weights -= expert_memory.code_bytes(card, experts_on_host)
     # The adapter and its gradients are 32-bit; 16-bit arithmetic takes a 16-bit copy of it.
     copy_bytes = 2 if size == 2 else 0
     adapter = num_adapter_parameters(spec, card) * (4 + 4 + copy_bytes + beside_bytes(spec))

@@ -1443,6 +1443,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "The evaluation loss of the base model itself is NaN or infinite."),
     QT_TRANSLATE_NOOP("Core", "The experts"),
     QT_TRANSLATE_NOOP("Core", "The experts have an adapter that is not supported."),
+    QT_TRANSLATE_NOOP("Core", "The experts of {num_on_host} of {num_layers} layers are kept in system memory."),
     QT_TRANSLATE_NOOP("Core", "The export is not equal to the trained model, so it was not kept: {reason}."),
     QT_TRANSLATE_NOOP("Core", "The files are laid out differently, so every row was written as a chat of messages."),
     QT_TRANSLATE_NOOP("Core", "The folder {folder} is missing."),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 
-from tests.core.test_planner import CARD, CPU
+from tests.core.test_planner import CARD, CPU, GIB, gpu
 from tunesmith_core import expert_memory, fused_memory, planner
 from tunesmith_core.model_cards import ModelCard
 from tunesmith_core.spec import RunSpec
@@ -112,6 +113,100 @@ def test_experts_in_4_bits_take_a_quarter_and_room_for_a_layer(stacked: bool) ->
     # One more where an adapter is added to what was unpacked.
     more = planner._plain_parts(packed, CPU, none, TOKENS)["weights"] + numbers * 2
     assert plain - more == pytest.approx(expected, abs=2)
+
+
+def test_codes_of_experts_may_lie_in_the_computers_memory() -> None:
+    spec, card = RunSpec(), sparse_card(True)
+    numbers = 3 * NUM_EXPERTS * F * D
+    assert [expert_memory.code_bytes(card, number) for number in range(3)] == [0, numbers // 2, numbers]
+    assert expert_memory.code_bytes(CARD, 3) == 0
+    whole = fused_memory.weight_bytes(spec, card, 2, False)
+    assert fused_memory.weight_bytes(spec, card, 2, False, 2) == whole, "experts in 16 bits stay"
+    spec.quantization.kind = "nf4"
+    packed = fused_memory.weight_bytes(spec, card, 2, False)
+    assert packed - fused_memory.weight_bytes(spec, card, 2, False, 2) == numbers
+
+
+def test_experts_leave_by_quarters_of_the_layers() -> None:
+    assert expert_memory.host_steps(48) == [0, 12, 24, 36, 48]
+    assert expert_memory.host_steps(2) == [0, 1, 2]
+    assert expert_memory.host_steps(0) == [0]
+
+
+def test_half_of_the_computers_memory_may_be_pinned() -> None:
+    spec, card, of_layer = RunSpec(), sparse_card(True), 3 * NUM_EXPERTS * F * D // 2
+    spec.quantization.kind = "nf4"
+    assert expert_memory.steps_of(spec, gpu(8), card) == [0, 1, 2]
+    assert expert_memory.steps_of(spec, replace(gpu(8), host_free_bytes=3 * of_layer), card) == [0, 1]
+    assert expert_memory.steps_of(spec, gpu(8), CARD) == [0]
+    assert expert_memory.steps_of(spec, CPU, card) == [0]
+    assert expert_memory.steps_of(RunSpec(), gpu(8), card) == [0]
+
+
+def thirty_billion(num_layers: int = 48) -> ModelCard:
+    """Qwen3-30B-A3B by its shapes."""
+    linear: dict[str, tuple[int, int]] = {}
+    experts: dict[str, tuple[int, ...]] = {}
+    for layer in range(num_layers):
+        attention = f"model.layers.{layer}.self_attn"
+        linear |= {f"{attention}.q_proj.weight": (4096, 2048), f"{attention}.o_proj.weight": (2048, 4096)}
+        linear |= {f"{attention}.{name}_proj.weight": (512, 2048) for name in "kv"}
+        experts[f"model.layers.{layer}.mlp.experts.gate_up_proj"] = (128, 1536, 2048)
+        experts[f"model.layers.{layer}.mlp.experts.down_proj"] = (128, 2048, 768)
+    num_linear = sum(map(math.prod, linear.values()))
+    embeddings = 2 * 151_936 * 2048
+    return replace(
+        sparse_card(True),
+        hidden_size=2048,
+        num_layers=num_layers,
+        num_heads=32,
+        num_kv_heads=4,
+        head_dim=128,
+        intermediate_size=6144,
+        vocab_size=151_936,
+        linear_shapes=linear,
+        expert_shapes=experts,
+        shapes={**linear, **experts},
+        experts_per_token=8,
+        num_parameters=num_linear + sum(map(math.prod, experts.values())) + embeddings,
+        tied=False,
+    )
+
+
+@pytest.mark.parametrize("kernels", [True, False], ids=["fused", "plain"])
+def test_a_card_with_little_memory_trains_what_has_room_beside_the_experts(kernels: bool) -> None:
+    spec, card = RunSpec(), thirty_billion()
+    spec.quantization.kind, spec.data.context_length, spec.schedule.micro_batch_size = "nf4", 512, 1
+    spec.adapter.target_modules, spec.hardware.kernels = ["q_proj", "o_proj"], kernels
+    spec.hardware.activation_checkpointing = not kernels
+    codes = expert_memory.code_bytes(card, 48)
+    assert codes == pytest.approx(13.5 * GIB, rel=0.01)
+    roomy, tight = (planner.plan(spec, gpu(free), card=card, longest_tokens=512) for free in (40, 12))
+    assert (roomy.verdict, tight.verdict) == ("fits", "fits")
+    assert tight.total_bytes <= tight.available_bytes < codes < roomy.total_bytes
+    assert tight.fixes == ()
+    assert roomy.least_bytes == tight.least_bytes
+    # How much of the computer's memory a run takes is known before its model is read: here half of 24 GiB is less.
+    assert planner.room_for_experts(spec, gpu(40), card) == 0
+    assert planner.room_for_experts(spec, gpu(12), card) == 3 * codes // 4
+    assert planner.room_for_experts(spec, replace(gpu(12), host_free_bytes=60 * GIB), card) == codes
+    small = replace(gpu(12), host_free_bytes=2 * GIB)
+    assert planner.plan(spec, small, card=card, longest_tokens=512).verdict == "exceeds"
+    assert planner.room_for_experts(spec, small, card) == 0
+
+
+def test_no_more_experts_leave_than_have_to() -> None:
+    spec, card = RunSpec(), thirty_billion()
+    spec.quantization.kind, spec.data.context_length, spec.schedule.micro_batch_size = "nf4", 512, 1
+    spec.adapter.target_modules = ["q_proj", "o_proj"]
+    of_step, weights = expert_memory.code_bytes(card, 12), []
+    for free in (24, 20, 16, 14, 11):
+        plan = planner.plan(spec, gpu(free), card=card, longest_tokens=512)
+        assert plan.total_bytes <= fused_memory.USABLE_SHARE * plan.available_bytes
+        weights.append(plan.parts["weights"])
+    left = [round((weights[0] - each) / of_step) for each in weights]
+    assert left[0] == 0 < left[-1]
+    assert left == sorted(left)
 
 
 def test_kept_numbers_are_those_of_each_kind_of_layer() -> None:

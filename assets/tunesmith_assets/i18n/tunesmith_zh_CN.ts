@@ -8875,6 +8875,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>专家带有不受支持的适配器。</translation>
     </message>
     <message>
+        <source>The experts of {num_on_host} of {num_layers} layers are kept in system memory.</source>
+        <translation>{num_layers} 层中有 {num_on_host} 层的专家权重保存在内存中。</translation>
+    </message>
+    <message>
         <source>The files are laid out differently, so every row was written as a chat of messages.</source>
         <translation>各文件的结构不同，因此每一行都写成了由消息组成的对话。</translation>
     </message>

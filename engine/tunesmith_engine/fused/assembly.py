@@ -24,13 +24,13 @@ from tunesmith_engine.fused.convolution_block import ConvolutionBlock
 from tunesmith_engine.fused.delta_block import DeltaBlock
 from tunesmith_engine.fused.experts import Experts
 from tunesmith_engine.fused.head import Head
-from tunesmith_engine.fused.host_memory import HostTable
 from tunesmith_engine.fused.latent_block import LatentBlock
 from tunesmith_engine.fused.layer import FusedLayer, Mixer
 from tunesmith_engine.fused.masks import Masks
 from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
 from tunesmith_engine.fused.parallel_block import ParallelBlock
 from tunesmith_engine.fused.per_layer_block import PerLayerBlock, PerLayerTable
+from tunesmith_engine.fused.places import Places
 from tunesmith_engine.fused.plain_documents import PlainDocuments, PlainMixer
 from tunesmith_engine.fused.plain_layer import PlainLayer
 from tunesmith_engine.fused.plain_modules import PlainModules
@@ -134,6 +134,7 @@ class Assembly:
         gradients: those of whole weights; None where an adapter is trained.
         gradient_width: columns of buffers as wide as the residual stream, with room for adapter columns.
         tables: the embedding and the output layer, with and without what was trained of them.
+        places: what lies in the computer's memory.
     """
 
     def __init__(self, model: PeftModel, shape: ModelShape, compute: Compute) -> None:
@@ -161,7 +162,7 @@ class Assembly:
                 raise NotFusableError("The model needs plain PyTorch. {reason}", reason=self._unfused[""][0])
             self._per_layer = found
         self.use([self._layer_projections(index, layer) for index, layer in enumerate(shape.layers)])
-        self._host_table: HostTable | None = None
+        self.places = Places(model, shape.embedding, compute.device, self._embedding_stays)
         if self._is_full:
             self.gradients = self._weight_gradients(head)
 
@@ -206,6 +207,12 @@ class Assembly:
     @property
     def _is_tied(self) -> bool:
         return any(member.base.weight is self.shape.embedding.weight for member in self.head.members)
+
+    @property
+    def _embedding_stays(self) -> bool:
+        """Whether the input embedding is needed on the device: the head, or who trains it, uses it too."""
+        stays = self._is_tied or self.shape.embedding.weight.requires_grad or not self.tables.may_leave
+        return stays or (self.handing is not None and self.handing.uses_embedding)
 
     @cached_property
     def lowest_trained(self) -> tuple[int, bool]:
@@ -403,38 +410,10 @@ class Assembly:
 
     def release(self) -> None:
         """Give the modules weights of their own again."""
-        self._bring_embedding_back()
+        self.places.bring_back()
         for part in [self.head, *self._of_body]:
             if isinstance(part, Projection):
                 part.release()
-
-    # The embedding
-
-    @property
-    def embedding_bytes(self) -> int:
-        """Memory of the input embedding if it may lie on the host: on a GPU, unless the head uses it too."""
-        table = self.shape.embedding.weight
-        stays = self._is_tied or table.requires_grad or not self.tables.may_leave
-        stays = stays or (self.handing is not None and self.handing.uses_embedding)
-        if self.compute.device.type != "cuda" or stays:
-            return 0
-        return table.numel() * table.element_size()
-
-    def place_embedding(self, on_host: bool) -> None:
-        """Move the input embedding between the GPU and pinned memory."""
-        embedding = self.shape.embedding
-        if on_host and self._host_table is None:
-            self._host_table = HostTable(embedding.weight.data)
-            embedding.weight.data = self._host_table.view
-            torch.cuda.empty_cache()
-        elif not on_host and self._host_table is not None:
-            embedding.weight.data = embedding.weight.data.clone()
-            self._host_table = None
-
-    def _bring_embedding_back(self) -> None:
-        """Move the input embedding to the GPU if there is room; where it is, it serves as well."""
-        with contextlib.suppress(torch.OutOfMemoryError):
-            self.place_embedding(False)
 
     # What a plan decides about
 

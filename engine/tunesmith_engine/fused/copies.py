@@ -10,11 +10,9 @@ from typing import Any, Protocol
 
 import torch
 
+from tunesmith_engine.host_memory import PinningError
+
 PAGE_BYTES = 4096
-
-
-class PinningError(Exception):
-    """The operating system or the driver gives no pinned memory of the wanted size."""
 
 
 class Copies(Protocol):

@@ -45,20 +45,19 @@ class StackedWeight:
         self, experts: nn.Module, name: str, transposed: bool, scratch: WeightScratch, place: int, dtype: torch.dtype
     ) -> None:
         self._transposed, self._scratch, self._place = transposed, scratch, place
-        packed = packed_stack(experts, name)
-        self._weight: nn.Parameter | nf4.FourBitWeight
+        self._packed = packed = packed_stack(experts, name)
         if packed is None:
-            self._weight = getattr(experts, name)
+            self._weight: nn.Parameter = getattr(experts, name)
             if self._weight.dtype != dtype:
                 self._weight.data = self._weight.data.to(dtype)
             stored = self._weight.shape
         else:
             try:
-                self._weight = nf4.FourBitWeight.of(packed)
+                quant_type = nf4.FourBitWeight.of(packed).quant_type
             except ValueError as error:
                 raise PlainOnlyError(str(error)) from error
             stored = packed.quant_state.shape
-            if self._weight.quant_type == "mxfp4":
+            if quant_type == "mxfp4":
                 # Its blocks lie along the inputs, so those are behind the outputs where the module has them before.
                 self._transposed, stored = not transposed, (stored[0], stored[2], stored[1])
             scratch.reserve(place, math.prod(stored))
@@ -68,7 +67,7 @@ class StackedWeight:
     @property
     def whole(self) -> torch.Tensor:
         """All numbers, [E, N, K] with any strides."""
-        if isinstance(self._weight, nf4.FourBitWeight):
+        if self._packed is not None:
             weight = self._scratch.unpacked(self, self._place).view(self._stored)
         else:
             weight = self._weight.detach()
@@ -82,8 +81,8 @@ class StackedWeight:
     def unpack(self, weight: torch.Tensor, scaled: bool = True) -> None:
         """Unpack the weights into a buffer."""
         del scaled
-        if isinstance(self._weight, nf4.FourBitWeight):
-            nf4.dequantise(self._weight, weight)
+        # Where the codes lie may have changed since the last time.
+        nf4.dequantise(nf4.FourBitWeight.of(self._packed), weight)
 
 
 class StackedProjection:

@@ -8,19 +8,19 @@ busy, for frozen weights have no gradients that every micro-batch would have to 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
-from tunesmith_core.expert_memory import passing_bytes
+from tunesmith_core.expert_memory import host_steps, passing_bytes
 from tunesmith_core.fused_memory import LIBRARY_BYTES, USABLE_SHARE
 from tunesmith_core.mixer_memory import FIRST_TOKEN_BYTES
 from tunesmith_engine.fused.activations import LEVELS, LayerBuffers, StoreBytes, store_bytes
 from tunesmith_engine.fused.assembly import Assembly
 from tunesmith_engine.fused.attention_block import num_parts
-from tunesmith_engine.fused.copies import PinningError
 from tunesmith_engine.fused.graphs import HOST_S_PER_LAYER
 from tunesmith_engine.fused.plain_documents import PlainDocuments
 from tunesmith_engine.fused.plain_memory import Growth, growth_of
@@ -29,12 +29,12 @@ from tunesmith_engine.fused.prediction import LayerCosts, Tiles, predicted_s
 from tunesmith_engine.fused.rates import (
     MOST_SIZES,
     CopyRates,
-    host_budget_bytes,
     measure_copy_rate,
     measure_matmul_rate,
     measure_memory_rate,
 )
 from tunesmith_engine.fused.tiling import SAVER, SMALL, SMALLEST, TILINGS, WHOLE, Tiling
+from tunesmith_engine.host_memory import PinningError, host_budget_bytes
 from tunesmith_engine.kernels import channel_delta, delta_rule, state_space
 from tunesmith_engine.mixer_shapes import (
     AttentionShape,
@@ -76,6 +76,7 @@ class MemoryPlan:
         capacity_tokens: most tokens of a micro-batch.
         tiling: what is computed at a time.
         embedding_on_host: the input embedding lies in the computer's memory.
+        experts_on_host: of how many layers the experts do, the last ones of those that have them in 4 bits.
         peak_bytes: expected peak of what PyTorch allocates on the device.
         host_bytes: pinned memory for activations.
         by_layer: whole weights are updated layer by layer, so that their gradients never exist together.
@@ -88,6 +89,7 @@ class MemoryPlan:
     peak_bytes: int
     host_bytes: int
     by_layer: bool = False
+    experts_on_host: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,9 @@ class MemoryPlanner:
             # First, so that weights and gradients in the arena are counted with what is there.
             state_bytes = round(assembly.arena.weights.numel() * optimizer_bytes_per_weight)
         allocated, gap_bytes = self._allocated(device) if self._on_gpu else (0, 0)
-        self._fixed_bytes = allocated + assembly.scratch.num_bytes + state_bytes
+        self._experts = assembly.places.experts
+        # As if all of it lay on the device, from which each plan takes what it puts out.
+        self._fixed_bytes = allocated + assembly.places.host_bytes + assembly.scratch.num_bytes + state_bytes
         self._fixed_bytes += LIBRARY_BYTES if self._on_gpu else 0
         if memory_bytes:
             self._total_bytes = memory_bytes - gap_bytes
@@ -164,18 +168,42 @@ class MemoryPlanner:
         return allocated + round(free * USABLE_SHARE)
 
     def plan(self, name: str) -> MemoryPlan:
-        """Return the plan of a policy by name: "auto", which may make micro-batches smaller, or a key of NAMED."""
-        first, *smaller = (self._best(name, capacity) for capacity in self._capacities(name))
+        """Return the plan of a policy by name: "auto", which may make micro-batches smaller, or a key of NAMED.
+
+        Experts leave the device only where nothing fits beside them, for they cross the bus in every micro-batch.
+        """
+        for experts_on_host in self._expert_steps():
+            found = self._with_experts_out(name, experts_on_host)
+            if self._fits(found):
+                break
+        return found
+
+    def _expert_steps(self) -> Iterator[int]:
+        """Yield of how many layers the experts may lie in the computer's memory, fewest first."""
+        yield 0
+        for num_layers in host_steps(len(self._experts.layer_bytes))[1:]:
+            is_there = num_layers <= self._experts.num_on_host
+            if is_there or (self._rates and self._pins and self._more_on_host(num_layers) <= host_budget_bytes()):
+                yield num_layers
+
+    def _more_on_host(self, experts_on_host: int) -> int:
+        """Return the bytes of experts that would have to be pinned yet."""
+        return max(0, self._experts.bytes_of(experts_on_host) - self._experts.host_bytes)
+
+    def _with_experts_out(self, name: str, experts_on_host: int) -> MemoryPlan:
+        """Return the best plan of a policy by name with the experts of so many layers in the computer's memory."""
+        sizes = self._capacities(name, experts_on_host)
+        first, *smaller = (self._best(name, capacity, experts_on_host) for capacity in sizes)
         best = first
         for found in smaller:
             if self._judgement(found, WORTHWHILE) < self._judgement(best):
                 best = found
         return best
 
-    def _capacities(self, name: str) -> Iterator[int]:
+    def _capacities(self, name: str, experts_on_host: int) -> Iterator[int]:
         """Yield tokens of micro-batches that are worth a look, most first: none smaller where everything has room."""
         yield self._most_tokens
-        if name != "auto" or self._fits(self._everything(self._most_tokens)):
+        if name != "auto" or self._fits(self._everything(self._most_tokens, experts_on_host)):
             return
         longest, last = self._longest_tokens, self._most_tokens
         for portions in PORTIONS:
@@ -183,24 +211,25 @@ class MemoryPlanner:
             if LEAST_TOKENS <= capacity < last:
                 yield (last := capacity)
 
-    def _best(self, name: str, capacity: int) -> MemoryPlan:
+    def _best(self, name: str, capacity: int, experts_on_host: int) -> MemoryPlan:
         """Return the plan for micro-batches of a size that is predicted to be fastest."""
         if name in ("auto", "none"):
-            everything = self._everything(capacity)
+            everything = self._everything(capacity, experts_on_host)
             if self._fits(everything):
                 return everything
         # With room enough every policy is tiled as the one that keeps everything, and so gives the very same results.
         tilings = (SAVER,) if name == "saver" else (WHOLE, SMALL, SAVER)
-        plans = [self._chosen(name, capacity, tiling) for tiling in tilings]
+        plans = [self._chosen(name, capacity, tiling, experts_on_host) for tiling in tilings]
         if not any(map(self._fits, plans)):
-            plans.append(self._chosen(name, capacity, SMALLEST))
+            plans.append(self._chosen(name, capacity, SMALLEST, experts_on_host))
         return min(plans, key=self._judgement)
 
-    def _everything(self, capacity: int) -> MemoryPlan:
+    def _everything(self, capacity: int, experts_on_host: int) -> MemoryPlan:
         """Return the plan that keeps everything, and the embedding on the device if both have room."""
         policies = (LayerPolicy("none"),) * len(self._assembly.shape.layers)
-        found = self._sized(policies, capacity, WHOLE, False)
-        return found if self._fits(found) else self._sized(policies, capacity, WHOLE, True)
+        sizes = policies, capacity, WHOLE
+        found = self._sized(*sizes, False, experts_on_host)
+        return found if self._fits(found) else self._sized(*sizes, True, experts_on_host)
 
     def _fits(self, plan: MemoryPlan) -> bool:
         return plan.peak_bytes <= self._total_bytes
@@ -218,7 +247,7 @@ class MemoryPlanner:
         kept = {level: max(b.num_bytes(b.kept[level], capacity) for b in layers) for level, layers in buffers.items()}
         tiles = Tiles.of(buffers, capacity, plan.tiling.mlp_tokens)
         portion_s = predicted_s(plan.policies, self._costs(capacity), kept, self._rates, tiles=tiles)
-        portion_s += self._unpacking_s + len(plan.policies) * GAPS_S
+        portion_s += self._unpacking_s + self._fetching_s(plan.experts_on_host) + len(plan.policies) * GAPS_S
         if not self._assembly.capturable:
             portion_s = max(portion_s, len(plan.policies) * HOST_S_PER_LAYER)
         return portion_s * self._most_tokens / capacity
@@ -226,30 +255,40 @@ class MemoryPlanner:
     def step_down(self, plan: MemoryPlan) -> MemoryPlan | None:
         """Return a plan that takes less memory of the device, or None."""
         policies, capacity = step_down(plan.policies, host=self._pins), plan.capacity_tokens
+        places = self._on_gpu, plan.experts_on_host
         if policies is not None:
-            return self._sized(policies, capacity, SMALL if plan.tiling == WHOLE else plan.tiling, self._on_gpu)
+            return self._sized(policies, capacity, SMALL if plan.tiling == WHOLE else plan.tiling, *places)
         below = TILINGS[TILINGS.index(plan.tiling) + 1 :]
-        smaller = (self._sized(plan.policies, capacity, tiling, self._on_gpu) for tiling in below)
-        return next((found for found in smaller if found.peak_bytes < plan.peak_bytes), None)
+        smaller = (self._sized(plan.policies, capacity, tiling, *places) for tiling in below)
+        further = (number for number in self._expert_steps() if number > plan.experts_on_host)
+        without = (self._sized(plan.policies, capacity, plan.tiling, self._on_gpu, number) for number in further)
+        both = itertools.chain(smaller, without)
+        return next((found for found in both if found.peak_bytes < plan.peak_bytes), None)
 
     def resized(self, plan: MemoryPlan, capacity_tokens: int) -> MemoryPlan:
         """Return a plan for micro-batches of another size, with the same policies as far as there are tiles."""
         num_tiles = math.ceil(capacity_tokens / plan.tiling.mlp_tokens)
         policies = tuple(replace(policy, sent_tiles=min(policy.sent_tiles, num_tiles)) for policy in plan.policies)
-        return self._sized(policies, capacity_tokens, plan.tiling, plan.embedding_on_host)
+        places = plan.embedding_on_host, plan.experts_on_host
+        return self._sized(policies, capacity_tokens, plan.tiling, *places)
 
     def without_pinning(self, plan: MemoryPlan) -> MemoryPlan:
-        """Return a plan that replays what a plan wanted to send out, on a machine that pins no memory for it."""
-        self._pins = False
-        return self._sized(without_host(plan.policies), plan.capacity_tokens, plan.tiling, plan.embedding_on_host)
+        """Return a plan that replays what a plan wanted to send out, on a machine that pins no memory for it.
 
-    def _chosen(self, name: str, capacity: int, tiling: Tiling) -> MemoryPlan:
+        Weights that have left the device before it refused stay where they are.
+        """
+        self._pins = False
+        places = self._assembly.places.embedding_on_host, self._experts.num_on_host
+        return self._sized(without_host(plan.policies), plan.capacity_tokens, plan.tiling, *places)
+
+    def _chosen(self, name: str, capacity: int, tiling: Tiling, experts_on_host: int) -> MemoryPlan:
         """Return the plan whose policies are predicted to be fastest with a given tiling."""
         # Whatever the policies will be, gate and up of a piece have room.
         policies = (LayerPolicy("full"),) * len(self._assembly.shape.layers)
-        empty = self._sized(policies, capacity, tiling, self._on_gpu, with_store=False)
+        places = self._on_gpu, experts_on_host
+        empty = self._sized(policies, capacity, tiling, *places, with_store=False)
         budget = self._total_bytes - empty.peak_bytes
-        host = host_budget_bytes() if self._rates else 0
+        host = max(0, host_budget_bytes() - self._more_on_host(experts_on_host)) if self._rates else 0
         # A whole layer's copy shrinks with the micro-batch; a tile's does not, and few tokens hide it no longer: short
         # chats took 216 instead of 157 ms a step on an H200.
         sends_tiles = not (self._steps_vary and capacity == self._most_tokens)
@@ -263,7 +302,7 @@ class MemoryPlanner:
             self._rates,
             tile_tokens=tiling.mlp_tokens if sends_tiles else 0,
         )
-        return self._sized(policies, capacity, tiling, self._on_gpu)
+        return self._sized(policies, capacity, tiling, *places)
 
     # What is measured
 
@@ -318,6 +357,17 @@ class MemoryPlanner:
             return 0.0
         return 2 * num_bytes / measure_memory_rate(self._assembly.compute.device)
 
+    def _fetching_s(self, experts_on_host: int) -> float:
+        """Return the seconds in which a micro-batch has experts brought from the computer's memory to be unpacked.
+
+        Once forward and once backward, except those of the last layer: what is computed again in a backward pass finds
+        its layer's experts unpacked, see `WeightScratch`.
+        """
+        if not (experts_on_host and self._rates):
+            return 0.0
+        num_bytes = 2 * self._experts.bytes_of(experts_on_host) - self._experts.bytes_of(1)
+        return num_bytes / self._rates.to_device
+
     @property
     def s_per_token(self) -> float:
         """Predicted seconds of all layers for a token, forward and backward, with nothing computed again."""
@@ -349,19 +399,22 @@ class MemoryPlanner:
         policies: tuple[LayerPolicy, ...],
         capacity: int,
         tiling: Tiling,
-        on_host: bool,
+        embedding_on_host: bool,
+        experts_on_host: int = 0,
         with_store: bool = True,
     ) -> MemoryPlan:
         """Return the plan of given policies with its sizes."""
         buffers, workspace_bytes = self._layers(policies, capacity, tiling)
         tile_tokens = min(tiling.mlp_tokens, capacity)
         store = store_bytes(buffers, policies, capacity, tile_tokens=tile_tokens) if with_store else StoreBytes(0, 0)
-        embedding_bytes = self._assembly.embedding_bytes if on_host else 0
-        fixed = self._fixed_bytes - embedding_bytes + self._passing_bytes(policies, capacity, tiling)
+        embedding_bytes = self._assembly.places.embedding_bytes if embedding_on_host else 0
+        fixed = self._fixed_bytes - embedding_bytes - self._experts.bytes_of(experts_on_host)
+        fixed += self._passing_bytes(policies, capacity, tiling)
         fixed += self._assembly.quantised_bytes(capacity, tiling.mlp_tokens) + self._gradient_bytes(capacity)
         peak = plan_bytes(store, fixed, workspace_bytes)
+        by_layer = self._goes_by_layer(capacity)
         return MemoryPlan(
-            policies, capacity, tiling, embedding_bytes > 0, peak, store.host, self._goes_by_layer(capacity)
+            policies, capacity, tiling, embedding_bytes > 0, peak, store.host, by_layer, experts_on_host
         )
 
     def _gradient_bytes(self, capacity: int) -> int:

@@ -22,7 +22,6 @@ from tunesmith_engine.device import Compute
 from tunesmith_engine.fused import fp8
 from tunesmith_engine.fused.agreement import check_agreement, small_plan
 from tunesmith_engine.fused.assembly import Assembly
-from tunesmith_engine.fused.copies import PinningError
 from tunesmith_engine.fused.graphs import StepGraphs, fixed_sizes, most_tokens
 from tunesmith_engine.fused.layer import FusedLayer, Pass
 from tunesmith_engine.fused.memory import MemoryPlan, MemoryPlanner, WholeWeights
@@ -31,6 +30,7 @@ from tunesmith_engine.fused.plain_layer import PlainLayer
 from tunesmith_engine.fused.policy import describe
 from tunesmith_engine.fused.queries_keys import Rotary
 from tunesmith_engine.fused.recognise import recognise
+from tunesmith_engine.host_memory import PinningError
 from tunesmith_engine.kernels import rms_norm
 from tunesmith_engine.kernels.embedding import add_positions, embed
 from tunesmith_engine.mixer_shapes import Norm
@@ -173,8 +173,8 @@ class FusedModel:
     def _use(self, plan: MemoryPlan) -> None:
         """Build layers, buffers and store for a plan."""
         self.plan = plan
-        self._assembly.place_embedding(plan.embedding_on_host)
         try:
+            self._assembly.places.place(plan.embedding_on_host, plan.experts_on_host)
             self._parts = self._assembly.build(plan.policies, plan.capacity_tokens, plan.tiling)
         except PinningError:
             self._use(self._planner.without_pinning(plan))
@@ -212,7 +212,7 @@ class FusedModel:
             )
         if self.plan.embedding_on_host:
             sentences.append(Message("The embedding is kept in system memory."))
-        return sentences
+        return [*sentences, *self._assembly.places.experts.report]
 
     @property
     def notes(self) -> list[str]:
@@ -253,8 +253,10 @@ class FusedModel:
         plan = self._planner.step_down(self.plan)
         if plan is None:
             return None
+        more_experts = plan.experts_on_host > self.plan.experts_on_host
         self._change(plan)
-        return describe(self.plan.policies)
+        said = self._assembly.places.experts.report if more_experts else []
+        return (said or [describe(self.plan.policies)])[0]
 
     def refresh(self) -> None:
         """Take over the adapters' weights after an update."""

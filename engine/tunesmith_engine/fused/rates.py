@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from pathlib import Path
 from typing import NamedTuple
 
-import psutil
 import torch
 
-from tunesmith_engine.fused.copies import PinningError
+from tunesmith_engine.host_memory import PinningError
 
 COPY_BYTES = 64 * 2**20
 TRIALS = 3
@@ -25,18 +23,6 @@ class CopyRates(NamedTuple):
 
     to_host: float
     to_device: float
-
-
-def host_budget_bytes() -> int:
-    """Return how much memory of the host may be pinned: half of what is available.
-
-    Windows lets a process pin up to about half of the RAM, which this never exceeds. In a container its limit counts.
-    """
-    available = psutil.virtual_memory().available
-    limit = Path("/sys/fs/cgroup/memory.max")
-    if limit.is_file() and (text := limit.read_text(encoding="utf-8").strip()).isdigit():
-        available = min(available, int(text))
-    return int(available) // 2
 
 
 def measure_copy_rate(device: torch.device) -> CopyRates:

@@ -53,6 +53,7 @@ class Method:
 
     def load(self, folder: Path, spec: RunSpec, compute: Compute) -> Any:  # Any: PEFT's model or FullModel
         """Return the base model with what is trained of it."""
+        from tunesmith_engine.model.expert_places import host_room
         from tunesmith_engine.model.heads import head_of
         from tunesmith_engine.model.load import load_model
         from tunesmith_engine.model.lora import attach_adapter, compare_with_others
@@ -66,7 +67,9 @@ class Method:
             return model
         four_bit, eight_bit = spec.quantization.kind == "nf4", spec.quantization.kind == "int8"
         growth = growth_of(folder, spec)
-        model = grown(load_model(folder, compute, four_bit, head_of(spec), eight_bit=eight_bit), growth)
+        room = host_room(folder, spec, compute)
+        base = load_model(folder, compute, four_bit, head_of(spec), eight_bit=eight_bit, host_room=room)
+        model = grown(base, growth)
         adapted = attach_adapter(model, spec, growth.new_rows if growth else ())
         compare_with_others(adapted, spec)
         return adapted

@@ -22,6 +22,7 @@ from tunesmith_core.model_folder import read_layout
 from tunesmith_core.model_json import read_object
 from tunesmith_core.packed_weights import QUANTIZED_KEYS, Layout, format_of, is_kept, settings_of
 from tunesmith_engine.device import Compute
+from tunesmith_engine.model.expert_places import HostRoom
 from tunesmith_engine.model.folder import num_rows
 from tunesmith_engine.model.foreign import reading, refused
 from tunesmith_engine.model.heads import NAME as HEAD_NAME
@@ -109,7 +110,13 @@ def _with_special_floats(value: Any) -> Any:  # Any: JSON values
 
 
 def load_model(
-    folder: Path, compute: Compute, four_bit: bool, head: Head | None = None, *, eight_bit: bool = False
+    folder: Path,
+    compute: Compute,
+    four_bit: bool,
+    head: Head | None = None,
+    *,
+    eight_bit: bool = False,
+    host_room: HostRoom | None = None,
 ) -> Any:  # Any: a transformers model
     """Return the frozen base model on its device, with a new head in place of its output layer where one is given.
 
@@ -118,6 +125,7 @@ def load_model(
             are what is asked for.
         compute: its device and number format.
         four_bit, eight_bit: how its linear layers are stored; as the rest of it where neither is said.
+        host_room: for experts in 4 bits in the computer's memory; None keeps them on the device.
 
     Raises:
         UserError: `model-files-missing-or-corrupt` when the files hold other weights than the model has,
@@ -128,21 +136,17 @@ def load_model(
     disable_progress_bar()
     layout = read_layout(folder)
     shapes = {name: weight.shape for name, weight in layout.weights.items()}
-    kept = _kept(folder, "nf4" if four_bit else "int8" if eight_bit else "none")
+    kind = "nf4" if four_bit else "int8" if eight_bit else "none"
+    kept = _kept(folder, kind)
     config = _config_of(folder, compute, head, kept)
     # Again, with what the config leaves to its class.
     check_size(folder / "config.json", vars(config.get_text_config()), sum(map(math.prod, shapes.values())))
-    arguments = _arguments(compute)
-    if (four_bit or eight_bit) and not kept:
-        pack = nf4_config(compute.dtype, config.model_type) if four_bit else int8_config(config.model_type)
-        arguments["quantization_config"] = pack
-    if four_bit or eight_bit or compute.device.type == "cuda":
-        arguments["device_map"] = {"": compute.device}
+    arguments = _arguments(compute, kind, None if kept else config.model_type)
     if four_bit:
         # Not imported where nothing is packed.
         from tunesmith_engine.model import packed_experts
 
-        packed_experts.pack_experts_too()
+        packed_experts.pack_experts_too(host_room or HostRoom(0))
     _check_generation_config(folder)
 
     unpacking = (layout, compute) if layout.packed and not kept else None
@@ -159,18 +163,23 @@ def load_model(
         head.begin(model, folder)
         info["missing_keys"] -= {f"{HEAD_NAME}.weight", f"{HEAD_NAME}.bias"}
     _check_complete(folder, model, info, shapes)
-    model.requires_grad_(False)
     if kept:
         calculate_in(model, compute.dtype)
     if four_bit:
         packed_experts.unpack_when_read(model, compute.dtype)
     never_pack_for_the_cpu(model)
-    return model
+    return model.requires_grad_(False)
 
 
-def _arguments(compute: Compute) -> dict[str, Any]:  # Any: of `from_pretrained`
-    """Return what transformers is told of every model."""
-    return {
+def _arguments(compute: Compute, kind: str, packs: str | None) -> dict[str, Any]:  # Any: of `from_pretrained`
+    """Return what transformers is told of a model.
+
+    Args:
+        compute: its device and number format.
+        kind: how its linear layers are stored: "nf4", "int8" or "none".
+        packs: its type, if they have to be packed for that.
+    """
+    arguments: dict[str, Any] = {
         "dtype": compute.dtype,
         "use_safetensors": True,
         "trust_remote_code": False,
@@ -179,6 +188,11 @@ def _arguments(compute: Compute) -> dict[str, Any]:  # Any: of `from_pretrained`
         # Refused by `_check_complete`, by name.
         "ignore_mismatched_sizes": True,
     }
+    if packs is not None and kind != "none":
+        arguments["quantization_config"] = nf4_config(compute.dtype, packs) if kind == "nf4" else int8_config(packs)
+    if kind != "none" or compute.device.type == "cuda":
+        arguments["device_map"] = {"": compute.device}
+    return arguments
 
 
 def _kept(folder: Path, kind: str) -> dict[str, Any] | None:  # Any: JSON values

@@ -25,11 +25,17 @@ from transformers.quantizers.quantizer_bnb_4bit import Bnb4BitHfQuantizer
 
 from tunesmith_core.expert_memory import is_of_experts
 from tunesmith_engine.model import mxfp4
+from tunesmith_engine.model.expert_places import HostRoom
 from tunesmith_engine.model.stacked import is_stack, packed_stack, stacks
 
 
-def pack_experts_too() -> None:
-    """Let transformers pack stacked weights as it packs linear layers, and PEFT train adapters of them."""
+def pack_experts_too(host_room: HostRoom) -> None:
+    """Let transformers pack stacked weights as it packs linear layers, and PEFT train adapters of them.
+
+    Args:
+        host_room: where they go as they are packed.
+    """
+    _Pack.host_room = host_room
     AUTO_QUANTIZER_MAPPING["bitsandbytes_4bit"] = _Quantizer
     BaseTuner._inject_parameters = _put_adapters_on
     ParamWrapper.get_param = _like_weight
@@ -79,6 +85,8 @@ class _Quantizer(Bnb4BitHfQuantizer):
 class _Pack(Bnb4bitQuantize):
     """Packs a weight that was read."""
 
+    host_room = HostRoom(0)
+
     def convert(
         self,
         input_dict: dict[str, Any],
@@ -91,6 +99,7 @@ class _Pack(Bnb4bitQuantize):
         for name in [name for name in input_dict if _is_stack(model, name)]:
             value = input_dict.pop(name)
             packed[name] = _packed(value[0] if isinstance(value, list) else value)
+            self.host_room.take(packed[name])
         return packed | super().convert(input_dict, full_layer_name=full_layer_name, model=model, **kwargs)
 
 

@@ -24,6 +24,7 @@ from tunesmith_engine.decode.plain import PlainDecoder
 from tunesmith_engine.device import Compute
 from tunesmith_engine.methods import Method
 from tunesmith_engine.model.causality import check_looks_back_only, feels_padding
+from tunesmith_engine.model.expert_places import ExpertPlaces
 from tunesmith_engine.model.lora import use_activation_checkpointing
 from tunesmith_engine.model.other_weights import asked_with, before_run, reference_of
 from tunesmith_engine.model.row_lengths import RotarySwitches
@@ -163,6 +164,7 @@ class PlainPath:
             self.report.append(
                 Message("Padding changes what this model computes, so only examples of one length share a micro-batch.")
             )
+        self.report += ExpertPlaces(model, compute.device).report
         self._balances = objective is not None and balance_weight(model) > 0
         self._equal_lengths, self._neftune_alpha = equal_lengths, neftune_alpha
         self._rotary = RotarySwitches(model)

@@ -27,10 +27,10 @@ class _WheelGuard(QObject):
             self._is_chosen = event.gotFocus() and event.reason() is not Qt.FocusReason.OtherFocusReason
         elif event.type() in (QEvent.Type.MouseButtonPress, QEvent.Type.KeyPress):
             self._is_chosen = True
-        elif event.type() == QEvent.Type.Wheel and isinstance(watched, QWidget):
-            if not (watched.hasFocus() and self._is_chosen):
-                event.ignore()
-                return True
+        has_focus = isinstance(watched, QWidget) and watched.hasFocus()
+        if event.type() == QEvent.Type.Wheel and not (has_focus and self._is_chosen):
+            event.ignore()
+            return True
         return False
 
 

@@ -18,9 +18,10 @@ from tunesmith_engine.fused.activations import (
     LayerPolicy,
     store_bytes,
 )
-from tunesmith_engine.fused.copies import ImmediateCopies, PinningError, StreamCopies
+from tunesmith_engine.fused.copies import ImmediateCopies, StreamCopies
 from tunesmith_engine.fused.ring import Ring
 from tunesmith_engine.fused.sent_tiles import SentTiles
+from tunesmith_engine.host_memory import PinningError
 
 CAPACITY_TOKENS, TILE_TOKENS = 24, 7
 CPU = torch.device("cpu")

@@ -21,10 +21,10 @@ from tests.engine.numerics import REDUCTION, judge, mutants_fail
 from tunesmith_engine.data import IGNORED_LABEL, Example
 from tunesmith_engine.device import Compute
 from tunesmith_engine.fused.activations import LayerPolicy
-from tunesmith_engine.fused.host_memory import HostTable
 from tunesmith_engine.fused.model import FusedModel
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.fused.tiling import Tiling
+from tunesmith_engine.host_memory import HostTable
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels.embedding import embed
 from tunesmith_engine.packed.batch import PackedBatch

@@ -23,7 +23,8 @@ from tunesmith_engine.fused.policy import (
     without_host,
 )
 from tunesmith_engine.fused.prediction import LayerCosts, Tiles, predicted_s
-from tunesmith_engine.fused.rates import CopyRates, host_budget_bytes, measure_copy_rate, measure_matmul_rate
+from tunesmith_engine.fused.rates import CopyRates, measure_copy_rate, measure_matmul_rate
+from tunesmith_engine.host_memory import host_budget_bytes
 from tunesmith_engine.mixer_shapes import AttentionShape
 from tunesmith_engine.shapes import LayerShape, MlpShape, Unfused
 
