@@ -79,10 +79,10 @@ class ForcedStop:
         data = event.data
         match event.type:
             case "checkpoint":
-                self.is_unsaved = False
                 seconds = data.get("seconds")
                 if isinstance(seconds, (int, float)):
                     self._slowest_save_s = max(self._slowest_save_s, seconds)
+                self.is_unsaved = False
             case "step":
                 self.is_unsaved = True
             case "phase":

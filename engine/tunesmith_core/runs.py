@@ -166,21 +166,21 @@ class RunStatus:
                 self.paused_since = self.paused_since or (before if self.started_at else None)
             case "phase":
                 self.phase = data.get("name", "")
-                paused = self.phase == PAUSED_PHASE
-                self.obstacle, self.pause_reason = (data.get(key, "") if paused else "" for key in ("code", "message"))
                 if self.state is not RunState.STOPPING or self.phase == "saving":
                     self.state = _PHASE_STATES.get(self.phase, RunState.PREPARING)
+                paused = self.phase == PAUSED_PHASE
+                self.obstacle, self.pause_reason = (data.get(key, "") if paused else "" for key in ("code", "message"))
             case "setup":
                 self.total_steps = data.get("total_steps") or 0
                 self.num_rows, self.num_skipped_rows = counted_rows(data)
             case "step":
-                self.step, self.loss = data.get("step") or self.step, data.get("loss")
-                self.reward = data.get("reward")
-                self.tokens_per_s = data.get("tokens_per_s")
                 if self.state is RunState.PAUSED:
                     # A pause that was only seen from outside has no end in the journal.
                     self.state, self.phase = RunState.RUNNING, "training"
                     self.obstacle = self.pause_reason = ""
+                self.step, self.loss = data.get("step") or self.step, data.get("loss")
+                self.reward = data.get("reward")
+                self.tokens_per_s = data.get("tokens_per_s")
             case "eval":
                 self._fold_eval(data.get("loss"), data.get("step") or 0)
                 self.preferences, self.eval_reward = of_event(data), data.get("reward")

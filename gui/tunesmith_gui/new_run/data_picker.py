@@ -217,7 +217,8 @@ class DataPicker(Card):
         if asks_for_columns(data, way):
             # Until the columns are chosen there is nothing to be seen but an error.
             return self._ask(asked_columns(way), data)
-        if data.lacks_columns and data.head and has_too_few_columns(data, asked_columns(way)):
+        needs_three = way in (BY_PREFERENCE, BY_SCORE, BY_LABEL)
+        if needs_three and data.lacks_columns and data.head and has_too_few_columns(data, asked_columns(way)):
             return self._too_few(asked_columns(way), data)
         if data.error is not None:
             return self._error(data, data.error, way)
