@@ -35,7 +35,11 @@ BASE_DLLS = {PYTHON_DLL, "vcruntime140.dll"}
 BESIDE_PYTHON = {"_wmi.pyd"}
 """Asking it for the platform ends Wine's process."""
 
-NO_LIBRARY = ("lib-dynload", "site-packages", "dist-packages", "test", "idlelib", "tkinter", "turtledemo", "config-*")
+NO_LIBRARY = (
+    *("lib-dynload", "site-packages", "dist-packages", "test", "idlelib", "tkinter", "turtledemo", "config-*"),
+    # Debian's, which would stand before that of an environment.
+    "sitecustomize.py",
+)
 OVERRIDDEN = frozenset({"numpy"})
 SETUP_TIMEOUT_S = 600
 LEFTOVER_S = 10
