@@ -21,10 +21,13 @@ from tests.tiny_model import write_chats
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_rollouts import RewardSpec
+from tunesmith_engine.train.conductor import Conductor
 
 NUM_KILLS = 6
 WAIT_S = 120.0
-SCHEDULE = {"max_steps": 22, "micro_batch_size": 2, "gradient_accumulation_steps": 1, "warmup_steps": 2}
+STEP_S = 0.1
+"""What a step of a run that is to be killed takes at least: all kills together come to fewer steps than the run has."""
+SCHEDULE = {"max_steps": 40, "micro_batch_size": 2, "gradient_accumulation_steps": 1, "warmup_steps": 2}
 
 pytestmark = [
     pytest.mark.long,
@@ -79,10 +82,22 @@ def begin(run: Run) -> int:
     if pid == 0:
         code = 70
         try:
+            _take_time_for_steps()
             code = train(run)
         finally:
             os._exit(code)
     return pid
+
+
+def _take_time_for_steps() -> None:
+    """Let no step of this process be so fast that the run ends before it is killed."""
+    usual = Conductor.wants_step
+
+    def wants_step(conductor: Conductor) -> bool:
+        time.sleep(STEP_S)
+        return usual(conductor)
+
+    Conductor.wants_step = wants_step  # type: ignore[method-assign]
 
 
 def killed_at_random(run: Run, chance: random.Random) -> str:
