@@ -244,7 +244,7 @@ class DataPicker(Card):
         return question
 
     def _too_few(self, asked: AskedColumns, data: DataFacts) -> Banner:
-        """That the rows lack what the way to teach learns from, and the ways out."""
+        """What the way to teach needs and the file has, with two ways out."""
         self._looking.show_only([self.map])
         needed, found = (", ".join(names) for names in (map(role_word, asked.roles), data.column_names))
         words = fill(self.tr("Each row needs: %1. The columns of this file are: %2."), needed, found)

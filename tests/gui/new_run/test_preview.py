@@ -54,14 +54,20 @@ def test_the_preview_shows_text_and_what_is_learned(
     assert page.facts.longest_tokens == 9
 
 
+def dialog_of(kind: str, qtbot: QtBot, page: NewRunPage) -> DataPreviewDialog:
+    """Return the preview of a run with an objective."""
+    run = RunSpec()
+    run.objective.kind = kind
+    dialog = DataPreviewDialog(run, parent=page)
+    qtbot.addWidget(dialog)
+    return dialog
+
+
 def test_a_preview_of_labels_says_nothing_of_trained_tokens(
     qtbot: QtBot, page: NewRunPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tasks = scripted_tasks(monkeypatch)
-    run = RunSpec()
-    run.objective.kind = "classify"
-    dialog = DataPreviewDialog(run, parent=page)
-    qtbot.addWidget(dialog)
+    dialog = dialog_of("classify", qtbot, page)
     tasks[0].succeeded(ANSWER)
     assert dialog.place.text().endswith(" tokens")
     tasks[0].succeeded(ANSWER | {"num_rows": 29})
@@ -75,10 +81,7 @@ def test_a_preview_of_steps_says_which_are_right(
     qtbot: QtBot, page: NewRunPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tasks = scripted_tasks(monkeypatch)
-    run = RunSpec()
-    run.objective.kind = "prm"
-    dialog = DataPreviewDialog(run, parent=page)
-    qtbot.addWidget(dialog)
+    dialog = dialog_of("prm", qtbot, page)
     parts = [{"text": "1 + 1 = 2", "trained": False}, {"text": "\n", "trained": True, "is_right": True}]
     parts += [{"text": "So 3.", "trained": False}, {"text": "\n", "trained": True, "is_right": False}]
     tasks[0].succeeded(ANSWER | {"rows": [{**ANSWER["rows"][0], "segments": parts}]})
