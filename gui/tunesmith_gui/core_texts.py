@@ -947,6 +947,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "It does not support {dtype} on this GPU."),
     QT_TRANSLATE_NOOP("Core", "It failed on this computer: {error}"),
     QT_TRANSLATE_NOOP("Core", "It has learned what answers look like, not what they say. It can't know facts that are in none of the training rows: check that yours contain them, add more rows, or train a larger model."),
+    QT_TRANSLATE_NOOP("Core", "It is for head sizes above {size}."),
     QT_TRANSLATE_NOOP("Core", "It is in the variable {name}."),
     QT_TRANSLATE_NOOP("Core", "It is not deterministic, as this run needs."),
     QT_TRANSLATE_NOOP("Core", "It is on this computer: {folder}"),

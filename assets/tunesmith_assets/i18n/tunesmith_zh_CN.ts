@@ -8535,6 +8535,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>它不支持随距离递减的注意力分数（ALiBi）。</translation>
     </message>
     <message>
+        <source>It is for head sizes above {size}.</source>
+        <translation>它用于大于 {size} 的注意力头。</translation>
+    </message>
+    <message>
         <source>It needs values of the size of the keys.</source>
         <translation>它要求值的维度与键相同。</translation>
     </message>

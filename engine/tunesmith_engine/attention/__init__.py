@@ -1,8 +1,8 @@
 """The attention backends: the fastest way to compute attention inside documents that this GPU and these shapes allow.
 
-cuDNN, FlashAttention-2 and the memory-efficient kernels are PyTorch's own; below them stand our Triton kernel and plain
-PyTorch. Every backend has an explicit forward and backward; each can be switched off in the kernel registry by
-"attention-" and its name.
+cuDNN, FlashAttention-2 and the memory-efficient kernels are PyTorch's own; between and below them stand our Triton
+kernels and plain PyTorch. Every backend has an explicit forward and backward; each can be switched off in the kernel
+registry by "attention-" and its name.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from tunesmith_engine.attention.efficient import Efficient
 from tunesmith_engine.attention.flash import Flash
 from tunesmith_engine.attention.own import Triton
 from tunesmith_engine.attention.plain import Plain
+from tunesmith_engine.attention.wide import Wide
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.mixer_shapes import AttentionShape
 
 __all__ = ["BACKENDS", "Backend", "Gradients", "Operands", "backends_report", "choose"]
 
-BACKENDS: tuple[Backend, ...] = (Cudnn(), Flash(), Efficient(), Triton(), Plain())
+BACKENDS: tuple[Backend, ...] = (Cudnn(), Flash(), Wide(), Efficient(), Triton(), Plain())
 """Fastest first; the last takes everything."""
 
 

@@ -272,8 +272,8 @@ def forward(
     _forward_kernel[grid](
         *(q, k, v, out, log_sums, bounds),
         *(log_sums if extra is None else extra for extra in (shape.slopes, shape.sinks)),
-        *_strides(q, k, v, out),
-        *_numbers(q, k, bounds, shape),
+        *strides(q, k, v, out),
+        *numbers(q, k, bounds, shape),
         START=NEVER,
         SINKS=shape.sinks is not None,
         **_form(q, v, shape, blocks),
@@ -306,21 +306,21 @@ def backward(
     dq, dk, dv = outs
     shares = torch.empty_like(log_sums)
     tiling = _tiling(q, v)
-    numbers = _numbers(q, k, bounds, shape)
+    of_batch = numbers(q, k, bounds, shape)
     slopes = log_sums if shape.slopes is None else shape.slopes
     # The first kernel also leaves each query's sum of do * o for the second.
     blocks = tiling.query_gradient
     _query_gradient_kernel[(triton.cdiv(q.shape[0], blocks.rows), q.shape[1])](
         *(q, k, v, o, do, log_sums, shares, dq, bounds, slopes),
-        *_strides(q, k, v, o, do, dq),
-        *numbers,
+        *strides(q, k, v, o, do, dq),
+        *of_batch,
         **_form(q, v, shape, blocks),
     )
     blocks = tiling.key_gradient
     _key_gradient_kernel[(triton.cdiv(q.shape[0], blocks.keys), k.shape[1])](
         *(q, k, v, do, log_sums, shares, dk, dv, bounds, slopes),
-        *_strides(q, k, v, do, dk, dv),
-        *numbers,
+        *strides(q, k, v, do, dk, dv),
+        *of_batch,
         **_form(q, v, shape, blocks),
     )
     return shares
@@ -342,13 +342,15 @@ def _tiling(q: torch.Tensor, v: torch.Tensor) -> Tiling:
     return TILINGS[width]
 
 
-def _strides(*tensors: torch.Tensor) -> list[int]:
+def strides(*tensors: torch.Tensor) -> list[int]:
+    """Return the numbers between tokens and between heads of each tensor, for a launch."""
     return [stride for tensor in tensors for stride in tensor.stride()[:2]]
 
 
-def _numbers(
+def numbers(
     q: torch.Tensor, k: torch.Tensor, bounds: torch.Tensor, shape: AttentionShape
 ) -> tuple[int | float, ...]:
+    """Return what a launch is told of a batch: its sizes, how far a query sees, the scale and the softcap."""
     num_tokens, num_documents = q.shape[0], bounds.numel() - 1
     reach = min(shape.window or shape.chunk or num_tokens, num_tokens)
     group = q.shape[1] // k.shape[1]

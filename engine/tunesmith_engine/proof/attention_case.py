@@ -46,14 +46,14 @@ class BackendCase:
             return False
         return bool(_served(self.backend, Inputs(sizes, device, getattr(torch, sizes.dtype))))
 
-    def compute(self, sizes: Sizes, inputs: Inputs, twin: bool = False) -> Results:
+    def compute(self, sizes: Sizes, inputs: Inputs, twin: bool = False) -> Results:  # noqa: ARG002 (as a KernelCase has it)
         """Return outputs and gradients of every kind of layer and documents that the backend serves."""
         backend = BACKENDS[-1] if twin else self.backend
-        heads, groups = sizes.num_heads, sizes.num_key_value_heads
-        width, value_width = sizes.head_dim, sizes.value_dim
-        counts = ((heads, width), (groups, width), (groups, value_width), (heads, value_width))
         found: Results = {}
         for label, (shape, documents) in _served(self.backend, inputs).items():
+            heads, groups = shape.num_heads, shape.num_key_value_heads
+            width, value_width = shape.head_dim, shape.value_dim
+            counts = ((heads, width), (groups, width), (groups, value_width), (heads, value_width))
             q, k, v, slope = (
                 inputs.rows(num * width, sum(documents.lengths)).unflatten(1, (num, width)) for num, width in counts
             )
@@ -75,11 +75,14 @@ BACKEND_CASES = tuple(BackendCase(backend) for backend in BACKENDS[:-1])
 def _served(backend: Backend, inputs: Inputs) -> dict[str, tuple[AttentionShape, Documents]]:
     """Return the kinds of layers and documents that a backend serves, by a name; the bounds are not on the device."""
     found, sizes, device = {}, inputs.sizes, inputs.device
-    kinds: list[tuple[str, int | None, int | None]] = [("window None", None, None)]
-    kinds += [(f"window {SMALL_WINDOW}", SMALL_WINDOW, None)] if sizes.window else []
-    kinds += [(f"chunk {SMALL_WINDOW}", None, SMALL_WINDOW)] if sizes.chunk else []
-    for label, window, chunk in kinds:
-        shape = inputs.attention(window, chunk)
+    shapes = {"window None": inputs.attention(None, None)}
+    if sizes.window:
+        shapes[f"window {SMALL_WINDOW}"] = inputs.attention(SMALL_WINDOW, None)
+    if sizes.chunk:
+        shapes[f"chunk {SMALL_WINDOW}"] = inputs.attention(None, SMALL_WINDOW)
+    if sizes.wide_heads:
+        shapes["wide heads"] = inputs.attention(None, None, wide=True)
+    for label, shape in shapes.items():
         # cuDNN takes whole blocks only.
         for lengths in ((NUM_ROWS - 6, 1, 5), (NUM_ROWS,), (WHOLE_BLOCK, WHOLE_BLOCK)):
             bounds = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32)

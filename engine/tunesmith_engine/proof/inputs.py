@@ -55,6 +55,8 @@ class Sizes:
         value_norm: each value head has a norm without a weight.
         expert_width: numbers of the MLP of each expert; 0 where there are none.
         clamped: experts have gpt-oss's gate, its order of weights, and biases.
+        wide_heads: queries' heads, keys' heads and their numbers in layers with wider heads than the first; ()
+            without any.
         others: as in `shapes`.
     """
 
@@ -101,6 +103,7 @@ class Sizes:
     value_norm: bool = False
     expert_width: int = 0
     clamped: bool = False
+    wide_heads: tuple[int, ...] = ()
 
     @property
     def value_dim(self) -> int:
@@ -136,23 +139,30 @@ class Inputs:
         """Return random integers below `high`."""
         return torch.randint(low, high, (num,), generator=self._generator).to(self.device)
 
-    def attention(self, window: int | None, chunk: int | None) -> AttentionShape:
-        """Return attention of the model's kind, with scores of its heads' own where it has them."""
+    def attention(self, window: int | None, chunk: int | None, wide: bool = False) -> AttentionShape:
+        """Return attention of the model's kind, with scores of its heads' own where it has them.
+
+        Args:
+            window, chunk: what a token sees.
+            wide: with the model's widest heads.
+        """
         sizes = self.sizes
-        per_head = [torch.linspace(end, 0.01, sizes.num_heads, device=self.device) for end in (2.0, 0.5)]
+        of_first = sizes.num_heads, sizes.num_key_value_heads, sizes.head_dim
+        heads, groups, width = sizes.wide_heads if wide else of_first
+        per_head = [torch.linspace(end, 0.01, heads, device=self.device) for end in (2.0, 0.5)]
         return AttentionShape(
             inputs=(),
             output=torch.nn.Identity(),
-            num_heads=sizes.num_heads,
-            num_key_value_heads=sizes.num_key_value_heads,
-            head_dim=sizes.head_dim,
-            scale=sizes.head_dim**-0.5,
+            num_heads=heads,
+            num_key_value_heads=groups,
+            head_dim=width,
+            scale=width**-0.5,
             softcap=sizes.attention_softcap,
             window=window,
             chunk=chunk,
             sinks=per_head[0] if sizes.sinks else None,
             slopes=per_head[1] if sizes.slopes else None,
-            value_size=sizes.value_size,
+            value_size=None if wide else sizes.value_size,
         )
 
     def norm(self, width: int) -> Norm:
@@ -230,7 +240,10 @@ def sizes_of(
 def _kinds_of_scores(shape: ModelShape) -> dict[str, Any]:
     """Return what kinds of attention the layers of a model have, as `Sizes` names them."""
     attentions = shape.attentions
+    widest = max(attentions, key=lambda each: each.head_dim, default=NONE)
+    is_wider = bool(attentions) and widest.head_dim > attentions[0].head_dim
     return {
+        "wide_heads": (widest.num_heads, widest.num_key_value_heads, widest.head_dim) if is_wider else (),
         "window": min((each.window for each in attentions if each.window), default=None),
         "chunk": min((each.chunk for each in attentions if each.chunk), default=None),
         "latent": _latent(shape),

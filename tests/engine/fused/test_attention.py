@@ -146,6 +146,7 @@ def _on(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]) -> torch.d
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 LLAMA = Attention((1,), 32, 8, 128)
 GEMMA = Attention((1,), 8, 4, 256, softcap=50.0)
+WIDE = replace(LLAMA, head_dim=512)
 OWN = "plain" if triton_problem else "triton"
 
 
@@ -171,6 +172,10 @@ OWN = "plain" if triton_problem else "triton"
         (replace(LLAMA, head_dim=192, value_size=128), (9, 0), BF16, 2048, "flash"),
         (replace(LLAMA, value_size=160), (9, 0), BF16, 2048, OWN),
         (GEMMA, (7, 5), FP16, 2048, "plain"),
+        (WIDE, (8, 9), BF16, None, "efficient" if triton_problem else "wide"),
+        (WIDE, (8, 9), FP32, 2048, "efficient"),
+        (WIDE, (7, 5), FP16, 2048, "efficient"),
+        (replace(WIDE, softcap=50.0), (9, 0), BF16, 2048, "plain"),
     ],
 )
 def test_fastest_rung_is_chosen(
@@ -217,6 +222,6 @@ def test_wanted_determinism_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_only_rungs_that_never_wait_are_captured() -> None:
-    assert [backend.name for backend in BACKENDS if backend.capturable] == ["cudnn", "flash", "efficient", "triton"]
-    assert [backend.name for backend in BACKENDS if not backend.reads_bounds] == ["cudnn", "plain"]
+    assert [backend.name for backend in BACKENDS if not backend.capturable] == ["plain"]
+    assert [backend.name for backend in BACKENDS if not backend.reads_bounds] == ["cudnn", "wide", "plain"]
     assert attention.BACKENDS[-1] is PLAIN

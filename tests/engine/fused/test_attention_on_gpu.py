@@ -31,11 +31,13 @@ CASES = {
     "one long document": Attention((1024,), 4, 4, 64, scale=0.125),
     "wide heads": Attention((300, 77, 129), 4, 2, 256, scale=0.06),
     "wide heads, softcap, window": Attention((300, 77, 129), 4, 2, 256, softcap=5.0, window=100, scale=0.06),
+    "heads of 512": Attention((700, 77, 129), 4, 2, 512, num_empty=2, scale=0.04),
+    "heads of 512, window": Attention((700, 77, 129), 4, 1, 512, window=100, scale=0.04),
     "heads of 96": Attention((200, 56), 4, 2, 96, scale=0.1),
     "window over many blocks": Attention((777, 20, 400), 4, 2, 128, window=200, scale=0.09),
     "many short documents": Attention(tuple(1 + (37 * i) % 90 for i in range(100)), 4, 1, 64, num_empty=28),
 }
-FEW = ("softcap", "many short documents", "window over many blocks", "whole blocks", "wide heads")
+FEW = ("softcap", "many short documents", "window over many blocks", "whole blocks", "wide heads", "heads of 512")
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +71,8 @@ def test_output_and_gradients(backend_name: str, name: str, dtype: torch.dtype) 
 
 
 @pytest.mark.parametrize(
-    ("backend_name", "name"), [("flash", "window"), ("efficient", "window"), ("triton", "softcap")]
+    ("backend_name", "name"),
+    [("flash", "window"), ("efficient", "window"), ("triton", "softcap"), ("wide", "heads of 512, window")],
 )
 def test_documents_never_see_each_other(backend_name: str, name: str) -> None:
     case = replace(CASES[name], lengths=(3, 90, 1, 200, 64, 7))

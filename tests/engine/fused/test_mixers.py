@@ -166,6 +166,12 @@ def test_the_proof_is_told_of_gated_convolutions() -> None:
     assert not sizes_of(recognise(families.make("qwen3")), torch.bfloat16, False).gated_convolution
 
 
+def test_the_proof_is_told_of_heads_wider_than_the_first() -> None:
+    model = families.make("gemma4", global_head_dim=32)
+    assert sizes_of(recognise(model), torch.bfloat16, False).wide_heads[2] == 32
+    assert sizes_of(recognise(families.make("gemma2")), torch.bfloat16, False).wide_heads == ()
+
+
 def test_a_scan_that_computes_something_else_runs_as_written() -> None:
     model = families.make("bamba")
     mixer = model.model.layers[0].mamba

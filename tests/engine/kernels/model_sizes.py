@@ -87,7 +87,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "gemma-4-e4b": {
         "hidden": 2560, "mlp": 10240, "num_heads": 8, "num_key_value_heads": 2, "head_dim": 256, "rotary": 256,
         "vocabulary": 262144, "activation": "gelu_tanh", "cast_last": True, "softcap": 30.0, "window": 512,
-        "head_norms": True, "value_norm": True, "four_bit": True,
+        "head_norms": True, "value_norm": True, "four_bit": True, "wide_heads": (8, 2, 512),
     },
     "qwen3-30b-a3b": {
         "hidden": 2048, "mlp": 0, "num_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "rotary": 128,

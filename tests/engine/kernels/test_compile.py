@@ -23,6 +23,7 @@ from tests.engine.kernels.model_sizes import MODELS, sizes_of_model
 from tunesmith_core.hardware import DOT_CAPABILITY
 from tunesmith_engine.kernels.triton_import import triton_problem
 from tunesmith_engine.proof.cases import CASES
+from tunesmith_engine.proof.inputs import Sizes
 
 
 @pytest.fixture(autouse=True)
@@ -49,9 +50,10 @@ SHARED_BYTES = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
 """Kibibytes of shared memory that a program may have (CUDA C++ Programming Guide, table of technical specifications):
 Triton finds out only at the launch."""
 
-ATTENTION = "attention-triton"
+ATTENTION, WIDE = "attention-triton", "attention-wide"
 MAX_REGISTERS = {
-    **dict.fromkeys((ATTENTION, "delta_rule", "channel_delta", "state_space", "grouped_product", "nf4_rows"), 255),
+    **dict.fromkeys((ATTENTION, WIDE, "delta_rule", "channel_delta", "state_space"), 255),
+    **dict.fromkeys(("grouped_product", "nf4_rows"), 255),
     **dict.fromkeys(("nf4_matvec", "cached_attention"), 168),
     "short_convolution": 136,
 }
@@ -116,9 +118,15 @@ def cases_of(models: tuple[str, ...], dtype: str) -> list[str]:
         f"{model}:{dtype}:{name}"
         for model in models
         for name, case in CASES.items()
-        # The other backends of attention are PyTorch's.
-        if case.wanted(sizes_of_model(model, dtype)) and (name == ATTENTION or not name.startswith("attention-"))
+        if case.wanted(sizes := sizes_of_model(model, dtype)) and not _is_not_ours(name, sizes)
     ]
+
+
+def _is_not_ours(name: str, sizes: Sizes) -> bool:
+    """Return whether a backend of attention is PyTorch's, or has nothing to do in a model."""
+    if name == WIDE:
+        return not sizes.wide_heads
+    return name.startswith("attention-") and name != ATTENTION
 
 
 def compiled(packages: Path, capability: int, cases: list[str], tmp_path: Path) -> list[dict[str, Any]]:
@@ -204,12 +212,13 @@ def test_kernels_compile(
     [pytest.param(*pair, marks=() if pair in (PAIRS[0], PAIRS[-1]) else pytest.mark.long) for pair in PAIRS],
     ids=str,
 )
-def test_heads_of_latent_attention_and_norms_of_values_compile(
+def test_heads_of_latent_attention_norms_of_values_and_wide_heads_compile(
     triton_folder: Any, tmp_path: Path, version: str, capability: int
 ) -> None:
     dtype = usual_format(capability)
-    cases = [f"deepseek-v2-lite:{dtype}:latent_heads", f"gemma-4-e4b:{dtype}:rope"]
-    assert check(triton_folder(version), capability, cases, tmp_path) == set()
+    cases = [f"deepseek-v2-lite:{dtype}:latent_heads", f"gemma-4-e4b:{dtype}:rope", f"gemma-4-e4b:{dtype}:{WIDE}"]
+    declined = set() if divmod(capability, 10) >= DOT_CAPABILITY else {WIDE}
+    assert check(triton_folder(version), capability, cases, tmp_path) == declined
 
 
 @pytest.mark.long
@@ -220,7 +229,7 @@ def test_every_model_compiles(triton_folder: Any, tmp_path: Path, version: str, 
         pytest.skip("No run chooses bfloat16 there.")
     declined = check(triton_folder(version), capability, cases_of(tuple(MODELS), dtype), tmp_path)
     before_dots = set() if divmod(capability, 10) >= DOT_CAPABILITY else {"nf4_rows", "dropout"}
-    assert declined <= {ATTENTION, "delta_rule", "channel_delta", "state_space", "grouped_product"} | before_dots
+    assert declined <= {ATTENTION, WIDE, "delta_rule", "channel_delta", "state_space", "grouped_product"} | before_dots
 
 
 def test_a_case_that_ends_the_compiler_is_named_and_the_next_is_compiled(triton_folder: Any, tmp_path: Path) -> None:
