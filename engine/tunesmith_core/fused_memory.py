@@ -266,7 +266,9 @@ def _block_bytes(
     if experts and experts.num_layers == card.num_layers:
         inner = 2 * experts.shared_width
     width = card.intermediate_size if inner == _inner_width(card) else experts.shared_width if experts else 0
-    mlp = tile * (width + extra + (0 if level == "none" else inner + extra)) if inner else 0
+    # Where the experts have a norm, gate and up of the MLP beside them lie with theirs.
+    has_room = level == "none" or (experts is not None and experts.has_branches)
+    mlp = tile * (width + extra + (0 if has_room else inner + extra)) if inner else 0
     if any(name.endswith(_MLP_NORM) for name in card.shapes):
         mlp += 2 * tile * card.intermediate_size
     attention = max(kind.block + kind.block_columns * extra for kind in kinds)

@@ -227,7 +227,9 @@ class Experts:
         Raises:
             PlainOnlyError: for what a product can't hold.
         """
-        if not all_frozen or any(weight.requires_grad for weight in shape.experts.parameters(recurse=False)):
+        norms = shape.branch_norms.all if shape.branch_norms else []
+        trained = [*shape.experts.parameters(recurse=False), *(each for norm in norms for each in norm.trained_parameters)]
+        if not all_frozen or any(weight.requires_grad for weight in trained):
             raise PlainOnlyError("Their own weights are trained.")
         adapters = _adapters(shape)
         if shape.scores and adapters:

@@ -410,7 +410,7 @@ def _read_mlp(name: str, module: nn.Module) -> MlpShape | SparseShape | Unfused 
     if len(parts) > 1:
         return _read_beside(*parts)
     if parts and isinstance(parts[0], TwoMlps):
-        return Unfused(parts[0], parts[0].reason)
+        return read_sparse(parts[0]) or Unfused(parts[0], parts[0].reason)
     if parts:
         return read_sparse(parts[0]) or read_mlp(parts[0])
     roles = plain_roles(module)
