@@ -21,6 +21,8 @@ LEAST_RANKS = 16
 
 ROUTER_BYTES = 64
 """Of a token and expert: scores, masks, probabilities whose balance is counted, and their gradients, in 32 bits."""
+ROUTER_NORM_BYTES = 20
+"""Of a number of a token where a router has a norm of its own, which computes in 32 bits: measured in both formats."""
 CHOICE_BYTES = 96
 """Of a token and one of its experts: numbers of 64 bits that are sorted, and weights."""
 
@@ -76,7 +78,13 @@ class SparseMlp:
 
 
 def passing_bytes(
-    num_tokens: int, tile_tokens: int, num_experts: int, per_token: int, hidden_size: int, size: int
+    num_tokens: int,
+    tile_tokens: int,
+    num_experts: int,
+    per_token: int,
+    hidden_size: int,
+    size: int,
+    has_norm: bool = False,
 ) -> int:
     """Return what the router and the order of rows take while a layer runs.
 
@@ -87,8 +95,9 @@ def passing_bytes(
         per_token: k.
         hidden_size: d.
         size: bytes per number.
+        has_norm: the router has a norm of its own.
     """
-    router = num_tokens * (ROUTER_BYTES * num_experts + 2 * hidden_size * size)
+    router = num_tokens * (ROUTER_BYTES * num_experts + (2 * size + ROUTER_NORM_BYTES * has_norm) * hidden_size)
     return router + CHOICE_BYTES * per_token * (num_tokens + min(num_tokens, tile_tokens))
 
 

@@ -291,7 +291,8 @@ def _expert_bytes(spec: RunSpec, card: ModelCard, extra: int, size: int, num_tok
     numbers = experts.block(d, num_ranks, extra)
     if level != "none":
         numbers += experts.kept + (2 * experts.shared_width + extra if experts.shared_width else 0)
-    passing = expert_memory.passing_bytes(num_tokens, tile, experts.num_experts, experts.per_token, d, size)
+    sizes = experts.num_experts, experts.per_token, d, size, experts.has_branches
+    passing = expert_memory.passing_bytes(num_tokens, tile, *sizes)
     # The sums from which gradients of adapters are taken, of one product at a time.
     sums = 2 * experts.num_experts * num_ranks * max(d, 2 * experts.width)
     return min(num_tokens, tile) * numbers * size + passing + sums

@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from tests.engine.causal_types import BESIDE_MLP
 from tests.engine.fused.family_shapes import (
     BY_ATTENTION,
     BY_RULE,
@@ -123,8 +124,6 @@ NO_OWN_INPUTS = {
     "attention_k_eq_v": True,
     "num_global_key_value_heads": 1,
 }
-BESIDE_MLP = {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 32}
-"""Experts of Gemma 4."""
 
 SHARED = {**EXPERTS, "shared_expert_intermediate_size": 48}
 # The first layer is dense.
