@@ -183,5 +183,5 @@ def num_ranks(spec: RunSpec, card: ModelCard) -> int:
     if not adapts_experts(spec.adapter):
         return 0
     experts = {name: shape for name, shape in card.expert_shapes.items() if ".experts." in name}
-    adapted = adapter_shapes.num_adapter_parameters(card.model_type, {}, experts, targets, 1)
+    adapted = adapter_shapes.adapted_experts(card.model_type, card.linear_shapes, experts, targets)
     return 2 * padded_ranks(spec.adapter.rank) if adapted else 0

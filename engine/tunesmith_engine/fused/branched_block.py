@@ -1,7 +1,7 @@
 """A mixture of experts beside an MLP, each between norms of its own (Gemma 4); see `BranchNorms`.
 
-The gradient of a norm needs what the norm read. What the two branches give is not kept for that: their last products run
-again in the backward pass, a tile at a time, which costs less than the memory of two more rows as wide as the stream.
+The gradient of a norm needs what the norm read. What the two branches give is not kept for that: their last products
+run again in the backward pass, a tile at a time.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class BranchedBlock(SparseBlock):
         rms_norm.norm_backward(to_x, stream, self._norms.before_experts, before, to_x)
 
     def _through_mlp(self, gradient: torch.Tensor, x: torch.Tensor, out: torch.Tensor, tile: Tile) -> None:
-        """Write the gradient of a tile's stream: what comes through the MLP and its norms, and what the experts left."""
+        """Write the gradient of a tile's stream: what comes through the MLP, and what `_through_experts` left."""
         _, outputs, *_, to_x, read, wide = tile.buffers
         stream, slopes, first_row = self._numbers(x), self._numbers(wide), tile.rows.start
         # What the experts' outputs were in is free by now.

@@ -228,8 +228,9 @@ class Experts:
             PlainOnlyError: for what a product can't hold.
         """
         norms = shape.branch_norms.all if shape.branch_norms else []
-        trained = [*shape.experts.parameters(recurse=False), *(each for norm in norms for each in norm.trained_parameters)]
-        if not all_frozen or any(weight.requires_grad for weight in trained):
+        trains_norms = any(norm.trained_parameters for norm in norms)
+        trains_weights = any(weight.requires_grad for weight in shape.experts.parameters(recurse=False))
+        if not all_frozen or trains_norms or trains_weights:
             raise PlainOnlyError("Their own weights are trained.")
         adapters = _adapters(shape)
         if shape.scores and adapters:

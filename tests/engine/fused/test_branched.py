@@ -19,6 +19,7 @@ from tunesmith_engine.fused.branched_block import BranchedBlock
 from tunesmith_engine.fused.model import FusedModel
 from tunesmith_engine.fused.prediction import LayerCosts
 from tunesmith_engine.fused.recognise import recognise
+from tunesmith_engine.fused.tiling import Tiling
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.packed.pack import make_packed_batch
 from tunesmith_engine.shapes import SparseShape, Unfused
@@ -101,10 +102,11 @@ def test_experts_and_per_layer_inputs_give_the_gradients_of_peft_under_every_pol
             assert (gradient - expected[parameter]).norm() < 2e-4 * expected[parameter].norm(), parameter
 
 
-def test_dropout_beside_experts_is_the_same_again() -> None:
-    results = []
-    for policy in ("none", "full"):
-        twin = FusedModel.attach(_adapted(lora_dropout=0.3).train(), compute(), 64, policy)
+def test_dropout_beside_experts_is_the_same_again_in_every_tile() -> None:
+    tiling, results = Tiling(mlp_tokens=TILE, head_rows=256, attention_numbers=2**22), []
+    for level in ("none", "full"):
+        twin = FusedModel.attach(_adapted(lora_dropout=0.3).train(), compute(), 64, level)
+        twin._change(twin._planner._sized(twin.plan.policies, 64, tiling, False))
         torch.manual_seed(3)
         loss = twin.loss_and_gradients(make_packed_batch(rows(), CPU), num_trained(rows()))
         results.append((loss, twin.arena.gradients.clone()))
