@@ -106,6 +106,7 @@ class SparseShape:
         transposed: weights lie as [experts, inputs, outputs] (gpt-oss).
         scale: factor of the experts' sum.
         shared: the MLP that all tokens go through, or None.
+        unfused_shared: why that runs as written, or None.
         shared_module, shared_role: its module and the module's name in the block, "" where it stands beside that.
         shared_scale: factor of its output.
         shared_gate: a linear layer with one output, whose sigmoid multiplies the shared MLP's output; or None.
@@ -137,6 +138,7 @@ class SparseShape:
     norm: Norm | None = None
     norm_role: str = ""
     branch_norms: BranchNorms | None = None
+    unfused_shared: str | None = None
 
     @property
     def parts(self) -> list[nn.Module]:

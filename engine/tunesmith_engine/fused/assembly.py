@@ -347,6 +347,8 @@ class Assembly:
             if mlp.branch_norms or not (gate_up.has_magnitudes or down.has_magnitudes):
                 return gate_up, down
             self._note_unfused(layer, Message("The shared MLP"), Message("DoRA runs in plain PyTorch."))
+        elif mlp.unfused_shared:
+            self._note_unfused(layer, Message("The shared MLP"), mlp.unfused_shared)
         hidden = self.shape.hidden_size
         return PlainModules((mlp.shared_module,), hidden, hidden, self._autocast), None
 

@@ -40,7 +40,6 @@ class BranchedBlock(SparseBlock):
         self._norms, self._mlp = norms, mlp
         super().__init__(shape, experts, router, mlp, workspace, tile_tokens, keeps_gate_up)
         self.inputs = self.down = experts
-        self.parts = [mlp.inputs, mlp.down]
 
     def _beside_experts(self, num_tokens: int) -> list[tuple[int, int]]:
         """Return the sizes of what a branch reads, and of what it gives or the gradient of that."""

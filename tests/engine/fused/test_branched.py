@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +15,17 @@ from tests.engine.fused import families
 from tests.engine.fused.test_model import CPU, adapted, compute, fused, num_trained, reference, rows
 from tests.engine.fused.test_sparse import EXPERTS
 from tests.engine.numerics import REDUCTION, judge, mutants_fail
+from tunesmith_core import fused_memory
+from tunesmith_core.expert_memory import SparseMlp, passing_bytes, sparse_mlp
+from tunesmith_core.mixer_memory import mixers
+from tunesmith_core.model_cards import read_model_card
+from tunesmith_core.spec import RunSpec
 from tunesmith_engine.fused.assembly import Assembly
 from tunesmith_engine.fused.branched_block import BranchedBlock
+from tunesmith_engine.fused.memory import MemoryPlanner
 from tunesmith_engine.fused.model import FusedModel
 from tunesmith_engine.fused.prediction import LayerCosts
+from tunesmith_engine.fused.projection import COLUMN_ALIGNMENT
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.fused.tiling import Tiling
 from tunesmith_engine.fused.workspace import Workspace
@@ -103,18 +111,21 @@ def test_experts_and_per_layer_inputs_give_the_gradients_of_peft_under_every_pol
 
 
 def test_dropout_beside_experts_is_the_same_again_in_every_tile() -> None:
-    tiling, results = Tiling(mlp_tokens=TILE, head_rows=256, attention_numbers=2**22), []
-    for level in ("none", "full"):
-        twin = FusedModel.attach(_adapted(lora_dropout=0.3).train(), compute(), 64, level)
-        twin._change(twin._planner._sized(twin.plan.policies, 64, tiling, False))
-        torch.manual_seed(3)
-        loss = twin.loss_and_gradients(make_packed_batch(rows(), CPU), num_trained(rows()))
-        results.append((loss, twin.arena.gradients.clone()))
-        assert twin.report[0] == WHOLE
-    assert torch.equal(results[0][0], results[1][0])
-    assert torch.equal(results[0][1], results[1][1])
+    (loss, gradients), (again, others) = (_in_tiles(level, lora_dropout=0.3) for level in ("none", "full"))
+    assert torch.equal(loss, again)
+    assert torch.equal(gradients, others)
     _, without, _ = fused(_adapted(), rows())
-    assert not torch.isclose(results[0][0], without, rtol=1e-6)
+    assert not torch.isclose(loss, without, rtol=1e-6)
+
+
+def _in_tiles(level: str, **lora: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the loss and all gradients of a model in training, a few tokens of its MLPs at a time."""
+    twin = FusedModel.attach(_adapted(**lora).train(), compute(), 64, level)
+    assert twin.assembly.projections[0].experts is not None
+    twin._change(twin._planner._sized(twin.plan.policies, 64, Tiling(TILE, 256, 2**22), False))
+    torch.manual_seed(3)
+    loss = twin.loss_and_gradients(make_packed_batch(rows(), CPU), num_trained(rows()))
+    return loss, twin.arena.gradients.clone()
 
 
 # What is not fused
@@ -145,6 +156,26 @@ def test_what_is_not_understood_runs_as_written(part: str, monkeypatch: pytest.M
     assert torch.isclose(loss.double(), expected_loss, rtol=1e-5)
     for parameter, gradient in gradients.items():
         assert (gradient - expected[parameter]).norm() < 2e-4 * expected[parameter].norm(), parameter
+
+
+def test_an_mlp_that_is_not_understood_runs_as_written_beside_fused_experts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its random numbers are the same again, in tiles and where it runs twice in the backward pass."""
+    monkeypatch.setattr(type(_adapted().get_base_model().model.layers[0].mlp), "forward", _with_dropout)
+    model = _adapted(target_parameters=EXPERTS)
+    assert _shape(model).shared is None
+    _, expected = reference(model.eval(), rows())
+    twin, _, gradients = fused(model, rows())
+    assert any(line.startswith("Not fused in 2 of 2 layers. The shared MLP: ") for line in map(str, twin.report))
+    for parameter, gradient in gradients.items():
+        assert (gradient - expected[parameter]).norm() < 2e-4 * expected[parameter].norm(), parameter
+    (loss, gradients), (again, others) = (_in_tiles(level, target_parameters=EXPERTS) for level in ("none", "full"))
+    assert torch.equal(loss, again)
+    assert torch.equal(gradients, others)
+
+
+def _with_dropout(mlp: Any, x: torch.Tensor) -> torch.Tensor:
+    inner = torch.nn.functional.dropout(mlp.act_fn(mlp.gate_proj(x)).sin() * mlp.up_proj(x), 0.3, mlp.training)
+    return mlp.down_proj(inner)
 
 
 class _Apart(torch.nn.Module):
@@ -185,6 +216,30 @@ def test_last_products_that_run_again_are_counted() -> None:
     ours, theirs = (LayerCosts.of(each, 48, 100, 10.0, 1.0) for each in (shape, others))
     assert ours.backward_s - theirs.backward_s == 100 * 2 * 48 * width
     assert (ours.forward_s, ours.replay_s) == (theirs.forward_s, theirs.replay_s)
+
+
+def test_planner_and_engine_count_the_same_of_a_tile_and_its_router(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(COLUMN_ALIGNMENT, "cpu", fused_memory.COLUMN_ALIGNMENT)
+    families.make(NAME).save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    card, model, spec = read_model_card(tmp_path), _adapted(), RunSpec()
+    spec.adapter.target_modules = ["q_proj", *OF_MLP]
+    assembly, tiling = Assembly(model, recognise(model), compute()), Tiling(TILE, 256, 2**22)
+    block = assembly._mlp(assembly.shape.layers[0], assembly.projections[0], assembly.workspace(TILE), TILE, True)
+    of_token = sum(num_rows * width for num_rows, width in block._block(1))
+    experts = sparse_mlp(card)
+    assert experts == SparseMlp(2, 4, 2, 32, 96, has_shared_gate=False, has_branches=True)
+    assert of_token == experts.block(48, 0, fused_memory.COLUMN_ALIGNMENT)
+    passing = MemoryPlanner(assembly, NUM_TOKENS, None, 8.0)._expert_bytes(NUM_TOKENS, tiling)
+    assert passing == passing_bytes(NUM_TOKENS, TILE, 4, 2, 48, 4, has_norm=True)
+    ours = fused_memory._expert_bytes(spec, card, fused_memory.COLUMN_ALIGNMENT, 4, NUM_TOKENS, "none")
+    in_whole = passing_bytes(NUM_TOKENS, fused_memory.WHOLE.mlp_tokens, 4, 2, 48, 4, has_norm=True)
+    assert ours == in_whole + NUM_TOKENS * of_token * 4
+    # Gate and up that are computed again lie with those of the experts.
+    sizes = card, mixers(card, False), fused_memory.COLUMN_ALIGNMENT, 4, NUM_TOKENS
+    assert len({fused_memory._block_bytes(*sizes, level) for level in ("none", "full")}) == 1
 
 
 def test_the_workspace_has_room_for_gate_and_up_of_both_once() -> None:

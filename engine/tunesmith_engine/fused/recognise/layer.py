@@ -423,7 +423,8 @@ def _read_beside(block: nn.Module, shared: nn.Module) -> SparseShape | Unfused:
     """Return the shape of a mixture of experts with an MLP that the layer itself has beside it."""
     sparse, mlp = read_sparse(block), read_mlp(shared)
     if isinstance(sparse, SparseShape) and sparse.shared_module is None and sparse.norm is None:
-        return replace(sparse, shared=mlp if isinstance(mlp, MlpShape) else None, shared_module=shared)
+        fused, reason = (None, mlp.reason) if isinstance(mlp, Unfused) else (mlp, None)
+        return replace(sparse, shared=fused, shared_module=shared, unfused_shared=reason)
     if isinstance(sparse, Unfused):
         return Unfused(Beside([block, shared]), sparse.reason)
     problem = NotFusableError(

@@ -103,6 +103,7 @@ def _read(name: str, module: nn.Module, wrapped: Any, experts: nn.Module) -> Spa
         norm_role=NORM if NORM in words.words(module) else "",
         scores=repeated.ROUTER if is_repeated else "",
         branch_norms=branch_norms,
+        unfused_shared=shared.reason if isinstance(shared, Unfused) else None,
     )
     return _tried(name, shape)
 
