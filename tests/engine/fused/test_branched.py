@@ -238,7 +238,8 @@ def test_planner_and_engine_count_the_same_of_a_tile_and_its_router(
     in_whole = passing_bytes(NUM_TOKENS, fused_memory.WHOLE.mlp_tokens, 4, 2, 48, 4, has_norm=True)
     assert ours == in_whole + NUM_TOKENS * of_token * 4
     # Gate and up that are computed again lie with those of the experts.
-    sizes = card, mixers(card, False), fused_memory.COLUMN_ALIGNMENT, 4, NUM_TOKENS
+    kinds = [replace(kind, block=0, block_columns=0) for kind in mixers(card, False)]
+    sizes = card, kinds, fused_memory.COLUMN_ALIGNMENT, 4, NUM_TOKENS
     assert len({fused_memory._block_bytes(*sizes, level) for level in ("none", "full")}) == 1
 
 

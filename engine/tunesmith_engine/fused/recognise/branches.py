@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from tunesmith_core.messages import Message
 from tunesmith_engine.fused.recognise.parts import read_norm
 from tunesmith_engine.fused.recognise.per_layer import GATE, OUTPUT
 from tunesmith_engine.fused.recognise.stand_ins import (
@@ -38,7 +39,7 @@ class Branches(nn.Module):
         before, behind, before_experts, behind_experts: see `BranchNorms`.
     """
 
-    reason = "Experts with norms of their own beside an MLP are not supported."
+    reason = Message("Experts with norms of their own beside an MLP are not supported.")
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
