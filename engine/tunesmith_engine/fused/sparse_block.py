@@ -153,9 +153,7 @@ class SparseBlock:
         """Write the weighted sum of the rows that the experts gave, with what the shared MLP wrote."""
         self._combine(tile, choice, out, out if self._shared else None)
 
-    def _combine(
-        self, tile: Tile, choice: Choice, out: torch.Tensor, added: torch.Tensor | None = None
-    ) -> None:
+    def _combine(self, tile: Tile, choice: Choice, out: torch.Tensor, added: torch.Tensor | None = None) -> None:
         """Write the weighted sum of the rows that the experts gave, and what is added."""
         weights = None if self.shape.scores else choice.weights[tile.rows].contiguous()
         expert_rows.combine(tile.buffers[1], tile.order, weights, out, added)
@@ -289,9 +287,7 @@ class SparseBlock:
 
     # Parts
 
-    def _tile(
-        self, rows: slice, gate_up: torch.Tensor | None, sent: torch.Tensor | None, choice: Choice
-    ) -> Tile:
+    def _tile(self, rows: slice, gate_up: torch.Tensor | None, sent: torch.Tensor | None, choice: Choice) -> Tile:
         """Return a tile of a micro-batch; the shared MLP has no room for gate and up if it computes them again."""
         num_tokens, order = rows.stop - rows.start, order_of(choice.experts[rows], self.shape.num_experts)
         shapes, room = self._block(num_tokens), sent if gate_up is None else gate_up[rows]
