@@ -25,6 +25,9 @@ NAMES_OF_EXPERTS: Mapping[str, frozenset[str]] = {**_OF_MIXTRAL, **_OF_QWEN}
 _SECOND_OF_MERGED = {"w3", "up_proj"}
 """Layers that became one weight with another, whose inputs they share."""
 
+_STACKED = dict.fromkeys(("gate_proj", "up_proj", "w1", "w3"), "gate_up_proj") | {"w2": "down_proj"}
+"""What becomes of an expert's layers where a model has all experts in one weight."""
+
 NO_OUT_PROJ = frozenset("falcon_h1 falcon_mamba mamba mamba2 nemotron_h".split())
 """Types whose out_proj PEFT leaves alone: its weight is read by other code."""
 
@@ -75,13 +78,37 @@ def num_adapter_parameters(
         if wanted and leaf not in names:
             module = tensor.removesuffix(".weight")
             num_others += of_layer(module, rows, columns) if of_layer else rank * (rows + columns)
-    for tensor, shape in experts.items():
-        leaf = _leaf(tensor)
-        known = {leaf} | ({"gate_up_proj"} if leaf in names and leaf not in ("w2", "down_proj") else set())
-        if bool(names) if targets is None else not known.isdisjoint(targets):
-            inputs = 0 if leaf in _SECOND_OF_MERGED else shape[-1]
-            total += math.prod(shape[:-2]) * (shape[-2] + inputs)
+    for tensor in adapted_experts(model_type, linear, experts, targets):
+        shape = experts[tensor]
+        inputs = 0 if _leaf(tensor) in _SECOND_OF_MERGED else shape[-1]
+        total += math.prod(shape[:-2]) * (shape[-2] + inputs)
     return rank * total + num_others
+
+
+def adapted_experts(
+    model_type: str,
+    linear: Collection[str],
+    experts: Collection[str],
+    targets: Collection[str] | None,
+) -> list[str]:
+    """Return the tensors of experts and routers that an adapter sits on; arguments as above.
+
+    A name that a linear layer has means that layer, not a weight of experts, except for `NAMES_OF_EXPERTS`.
+    """
+    names = NAMES_OF_EXPERTS.get(model_type, frozenset())
+    if targets is None:
+        return list(experts) if names else []
+    of_layers = frozenset() if names else {_leaf(tensor) for tensor in linear}
+    return [tensor for tensor in experts if not (_meant(tensor, names) - of_layers).isdisjoint(targets)]
+
+
+def _meant(tensor: str, names: frozenset[str]) -> set[str]:
+    """Return the names by which an adapter's targets may mean a tensor of experts or a router."""
+    leaf = _leaf(tensor)
+    if ".experts." not in tensor:
+        return {leaf}
+    stacked = _STACKED.get(leaf, leaf)
+    return {stacked, f"experts.{stacked}", *({leaf} & names)}
 
 
 def _leaf(tensor: str) -> str:

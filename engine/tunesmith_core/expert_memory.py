@@ -21,6 +21,8 @@ LEAST_RANKS = 16
 
 ROUTER_BYTES = 64
 """Of a token and expert: scores, masks, probabilities whose balance is counted, and their gradients, in 32 bits."""
+ROUTER_NORM_BYTES = 20
+"""Of a number of a token where a router has a norm of its own, which computes in 32 bits: measured in both formats."""
 CHOICE_BYTES = 96
 """Of a token and one of its experts: numbers of 64 bits that are sorted, and weights."""
 
@@ -28,6 +30,9 @@ CODE_BYTES = 0.5
 """Of a number in 4 bits without its scale: what may lie in the computer's memory while a GPU trains."""
 HOST_PORTIONS = 4
 """Layers whose experts leave a GPU do so in so many steps."""
+
+_OWN_MLP = ".mlp.down_proj.weight"
+"""Of a layer whose experts are not in it."""
 
 _EXPERT = re.compile(r"\.(\d+)(?:\..*)?\.(?:experts\.(\d+)?|block_sparse_moe\.\w+_linear\.)")
 
@@ -43,6 +48,7 @@ class SparseMlp:
         width: f.
         shared_width: of the MLP beside them that all tokens go through, or 0.
         has_shared_gate: its output is multiplied by a factor.
+        has_branches: it is the layer's own MLP, and both have norms of their own (Gemma 4).
     """
 
     num_layers: int
@@ -51,6 +57,7 @@ class SparseMlp:
     width: int
     shared_width: int
     has_shared_gate: bool
+    has_branches: bool = False
 
     @property
     def kept(self) -> int:
@@ -65,12 +72,19 @@ class SparseMlp:
             num_ranks: columns of both adapters of an expert.
             extra: columns of the adapters of the MLP beside them.
         """
-        beside = hidden_size + extra if self.has_shared_gate else 0
+        num_beside = 2 if self.has_branches else int(self.has_shared_gate)
+        beside = num_beside * (hidden_size + extra)
         return self.per_token * (self.width + hidden_size + 2 * num_ranks) + hidden_size + beside
 
 
 def passing_bytes(
-    num_tokens: int, tile_tokens: int, num_experts: int, per_token: int, hidden_size: int, size: int
+    num_tokens: int,
+    tile_tokens: int,
+    num_experts: int,
+    per_token: int,
+    hidden_size: int,
+    size: int,
+    has_norm: bool = False,
 ) -> int:
     """Return what the router and the order of rows take while a layer runs.
 
@@ -81,8 +95,9 @@ def passing_bytes(
         per_token: k.
         hidden_size: d.
         size: bytes per number.
+        has_norm: the router has a norm of its own.
     """
-    router = num_tokens * (ROUTER_BYTES * num_experts + 2 * hidden_size * size)
+    router = num_tokens * (ROUTER_BYTES * num_experts + (2 * size + ROUTER_NORM_BYTES * has_norm) * hidden_size)
     return router + CHOICE_BYTES * per_token * (num_tokens + min(num_tokens, tile_tokens))
 
 
@@ -135,14 +150,23 @@ def sparse_mlp(card: ModelCard) -> SparseMlp | None:
     widths = [math.prod(shape[-2:]) // card.hidden_size for _, shape in found]
     outputs = [(name, columns) for name, (_, columns) in card.linear_shapes.items() if "shared" in name]
     shared = [columns for name, columns in outputs if "down" in name or "output" in name]
+    own = _own_mlps(card)
     return SparseMlp(
         num_layers=len({match[1] for match, _ in found}),
         num_experts=max(numbers),
         per_token=card.experts_per_token,
         width=max(1, min(widths)),
-        shared_width=max(shared, default=0),
+        shared_width=max([*shared, *own], default=0),
         has_shared_gate=any("shared_expert_gate" in name for name in card.linear_shapes),
+        has_branches=bool(own),
     )
+
+
+def _own_mlps(card: ModelCard) -> list[int]:
+    """Return the widths of the MLPs that layers have beside their experts."""
+    layers = {match.string[: match.end(1)] for match, _ in _expert_weights(card)}
+    found = (card.linear_shapes.get(f"{layer}{_OWN_MLP}") for layer in layers)
+    return [shape[1] for shape in found if shape]
 
 
 def _expert_weights(card: ModelCard) -> list[tuple[re.Match[str], tuple[int, ...]]]:
@@ -159,5 +183,5 @@ def num_ranks(spec: RunSpec, card: ModelCard) -> int:
     if not adapts_experts(spec.adapter):
         return 0
     experts = {name: shape for name, shape in card.expert_shapes.items() if ".experts." in name}
-    adapted = adapter_shapes.num_adapter_parameters(card.model_type, {}, experts, targets, 1)
+    adapted = adapter_shapes.adapted_experts(card.model_type, card.linear_shapes, experts, targets)
     return 2 * padded_ranks(spec.adapter.rank) if adapted else 0

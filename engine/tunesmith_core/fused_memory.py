@@ -266,7 +266,9 @@ def _block_bytes(
     if experts and experts.num_layers == card.num_layers:
         inner = 2 * experts.shared_width
     width = card.intermediate_size if inner == _inner_width(card) else experts.shared_width if experts else 0
-    mlp = tile * (width + extra + (0 if level == "none" else inner + extra)) if inner else 0
+    # Where the experts have a norm, gate and up of the MLP beside them lie with theirs.
+    has_room = level == "none" or (experts is not None and experts.has_branches)
+    mlp = tile * (width + extra + (0 if has_room else inner + extra)) if inner else 0
     if any(name.endswith(_MLP_NORM) for name in card.shapes):
         mlp += 2 * tile * card.intermediate_size
     attention = max(kind.block + kind.block_columns * extra for kind in kinds)
@@ -289,7 +291,8 @@ def _expert_bytes(spec: RunSpec, card: ModelCard, extra: int, size: int, num_tok
     numbers = experts.block(d, num_ranks, extra)
     if level != "none":
         numbers += experts.kept + (2 * experts.shared_width + extra if experts.shared_width else 0)
-    passing = expert_memory.passing_bytes(num_tokens, tile, experts.num_experts, experts.per_token, d, size)
+    sizes = experts.num_experts, experts.per_token, d, size, experts.has_branches
+    passing = expert_memory.passing_bytes(num_tokens, tile, *sizes)
     # The sums from which gradients of adapters are taken, of one product at a time.
     sums = 2 * experts.num_experts * num_ranks * max(d, 2 * experts.width)
     return min(num_tokens, tile) * numbers * size + passing + sums

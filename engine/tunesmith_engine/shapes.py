@@ -69,10 +69,30 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
+class BranchNorms:
+    """Norms of experts and of the MLP beside them, where each has its own (Gemma 4).
+
+    Attributes:
+        before, behind: of what the MLP reads and gives.
+        before_experts, behind_experts: of what the experts read and of their weighted sum.
+    """
+
+    before: Norm
+    behind: Norm
+    before_experts: Norm
+    behind_experts: Norm
+
+    @property
+    def all(self) -> list[Norm]:
+        """All four."""
+        return [self.before, self.behind, self.before_experts, self.behind_experts]
+
+
+@dataclass(frozen=True, slots=True)
 class SparseShape:
     """A mixture of experts: scale * the weighted sum of the chosen experts, plus what all tokens go through.
 
-    What all tokens go through may stand in the layer's own code (Granite).
+    What all tokens go through may stand in the layer's own code (Granite, Gemma 4).
 
     The router runs as it is written: it is small, and its formula differs from model to model.
 
@@ -86,6 +106,7 @@ class SparseShape:
         transposed: weights lie as [experts, inputs, outputs] (gpt-oss).
         scale: factor of the experts' sum.
         shared: the MLP that all tokens go through, or None.
+        unfused_shared: why that runs as written, or None.
         shared_module, shared_role: its module and the module's name in the block, "" where it stands beside that.
         shared_scale: factor of its output.
         shared_gate: a linear layer with one output, whose sigmoid multiplies the shared MLP's output; or None.
@@ -93,6 +114,8 @@ class SparseShape:
         scores: name in the block of a router that gives weights of all experts, 0 of those that are not chosen; they
             multiply what experts read (Llama 4). "" for weights of what experts give.
         norm, norm_role: of all that (A.X K1), and its name in the block, or None.
+        branch_norms: of the experts and of the MLP, each before and behind; the router reads what the block does. Or
+            None.
     """
 
     module: nn.Module
@@ -114,6 +137,8 @@ class SparseShape:
     scores: str = ""
     norm: Norm | None = None
     norm_role: str = ""
+    branch_norms: BranchNorms | None = None
+    unfused_shared: str | None = None
 
     @property
     def parts(self) -> list[nn.Module]:

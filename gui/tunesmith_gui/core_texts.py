@@ -814,6 +814,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "Examples in an epoch: {num:,}."),
     QT_TRANSLATE_NOOP("Core", "Examples in the files: {num:,}. Held out: {held_out:,}. Left out by \"Most rows\": {num_left:,}."),
     QT_TRANSLATE_NOOP("Core", "Exit codes: 0 done, 1 a bug of Tunesmith, 2 bad input, 3 environment, 4 the run failed, 5 stopped."),
+    QT_TRANSLATE_NOOP("Core", "Experts with norms of their own beside an MLP are not supported."),
     QT_TRANSLATE_NOOP("Core", "Export an earlier checkpoint, or the adapter alone."),
     QT_TRANSLATE_NOOP("Core", "Export it to use its scores, or chat with a run that learned to write."),
     QT_TRANSLATE_NOOP("Core", "Export the adapter alone."),

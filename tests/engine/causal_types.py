@@ -129,6 +129,8 @@ OWN: dict[str, dict[str, Any]] = {
 }
 """What a type needs beside `SMALL`."""
 
+BESIDE_MLP = {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 32}
+"""Experts of Gemma 4, whose config has none by default."""
 
 SECTIONS = {"glm4v": [4, 2, 2], "glm4v_moe": [2, 1, 1], "qwen2_vl": [4, 2, 2], "qwen2_5_vl": [4, 2, 2]}
 """Pairs of a head that turn by a token's time, height and width; for texts these are the same."""

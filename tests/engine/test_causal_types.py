@@ -185,6 +185,16 @@ def test_losses_of_every_other_type_are_those_of_transformers_and_peft(kind: str
     _check_agreement(write(kind))
 
 
+def test_experts_beside_an_mlp_train_as_transformers_and_peft_train_them(write: Any) -> None:
+    folder = write("gemma4_text", **causal_types.BESIDE_MLP)
+    _check_agreement(folder)
+    names = ["q_proj", "gate_proj", "down_proj", "gate_up_proj"]
+    _check_agreement(folder, target_modules=names)
+    ours = Trained(spec_of(folder, method={"target_modules": names}), rows())
+    assert any("experts" in name for name in ours.start)
+    assert [str(sentence) for sentence in ours.path.report][:1] == ["2 of 2 layers run on Tunesmith's own path."]
+
+
 BY_SHAPE = (
     "gpt2 arcee apertus biogpt codegen falcon gpt_bigcode gpt_neox gptj nemotron opt persimmon phi stablelm "
     "starcoder2".split()

@@ -21,7 +21,11 @@ SETTINGS = {
     "evaluation": {"percent": 20.0, "every_steps": 2},
 }
 BOTH = {"layer_types": ["linear_attention", "full_attention"]}
-CHANGES = {"gemma4_text": {"vocab_size_per_layer_input": 512}, "qwen3_5_text": BOTH, "kimi_linear": BOTH}
+CHANGES = {
+    "gemma4_text": {"vocab_size_per_layer_input": 512, **causal_types.BESIDE_MLP},
+    "qwen3_5_text": BOTH,
+    "kimi_linear": BOTH,
+}
 
 
 @pytest.mark.parametrize("kind", [*QUICK, *(pytest.param(kind, marks=pytest.mark.long) for kind in LONG)])

@@ -108,6 +108,8 @@ def test_they_count_other_shapes_alike(
     ("kind", "experts"),
     [
         ("qwen2_moe", True),
+        ("gemma4_text", True),
+        pytest.param("gemma4_text", False, marks=pytest.mark.long),
         *(
             pytest.param(kind, experts, marks=pytest.mark.long)
             for kind in (
@@ -130,14 +132,17 @@ def test_they_count_experts_alike(
 ) -> None:
     monkeypatch.setattr("tunesmith_engine.fused.memory.measure_matmul_rate", lambda *_: 1e12)
     monkeypatch.setitem(COLUMN_ALIGNMENT, "cpu", fused_memory.COLUMN_ALIGNMENT)
-    folder, tokens = causal_types.write_model(kind, tmp_path / kind, tiny_model), 5000
+    changes = causal_types.BESIDE_MLP | OVERRIDES[kind] if kind in OVERRIDES else {}
+    folder, tokens = causal_types.write_model(kind, tmp_path / kind, tiny_model, **changes), 5000
     attention = ["q_proj", "k_proj", "v_proj", "o_proj"]
-    targets = [*attention, "gate_up_proj", "down_proj"] if experts else attention
+    targets = [*attention, "experts.gate_up_proj", "experts.down_proj"] if experts else attention
     spec = tiny_spec(method={"rank": 16, "target_modules": targets})
     card, compute = read_model_card(folder), choose_compute(spec)
     model = attach_adapter(load_model(folder, compute, False), spec)
     assembly = Assembly(model, recognise(model), compute)
     assert any(parts.experts for parts in assembly.projections)
+    found = sum(parameter.numel() for parameter in assembly.arena.parameters.values())
+    assert num_adapter_parameters(spec, card) == found
     ours = fused_memory.activation_bytes(spec, card, 4, tokens, level)
     ours += fused_memory.logit_bytes(card, 4, tokens, level)
     theirs = MemoryPlanner(assembly, tokens, None, 8.0).plan(level).peak_bytes

@@ -88,6 +88,19 @@ def test_the_plan_counts_the_adapter_that_the_engine_makes(kind: str, tiny_model
     assert num_adapter_parameters(spec_of(folder), read_model_card(folder)) == made
 
 
+@pytest.mark.parametrize(
+    "names", [["gate_up_proj", "down_proj"], ["down_proj"], ["experts.gate_up_proj", "experts.down_proj"]], ids=str
+)
+@pytest.mark.parametrize("kind", ["gemma4_text", "qwen2_moe", "qwen3_moe", "mixtral"])
+def test_the_plan_counts_experts_that_are_named(kind: str, names: list[str], tiny_model: Path, tmp_path: Path) -> None:
+    """Where another layer has the name of a weight of experts as well, it is that layer's."""
+    changes = causal_types.BESIDE_MLP if kind == "gemma4_text" else {}
+    folder = causal_types.write_model(kind, tmp_path / kind, tiny_model, **changes)
+    targets = ["q_proj", *names]
+    made = sum(value.numel() for value in trainable(_adapted(folder, target_modules=targets)).values())
+    assert num_adapter_parameters(spec_of(folder, method={"target_modules": targets}), read_model_card(folder)) == made
+
+
 def test_the_number_of_parameters_leaves_the_adapter_out(mixtral: Path) -> None:
     spec = spec_of(mixtral)
     base = load_model(mixtral, choose_compute(spec), False)

@@ -8491,6 +8491,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>文件中的样本：{num:,}。留出：{held_out:,}。因“最多行数”略去：{num_left:,}。</translation>
     </message>
     <message>
+        <source>Experts with norms of their own beside an MLP are not supported.</source>
+        <translation>暂不支持与 MLP 并列且自带归一化层的专家。</translation>
+    </message>
+    <message>
         <source>Export the adapter alone.</source>
         <translation>请单独导出适配器。</translation>
     </message>

@@ -19,6 +19,7 @@ from tunesmith_engine.fused.activations import ActivationStore
 from tunesmith_engine.fused.arena import AdapterArena
 from tunesmith_engine.fused.attention_block import AttentionBlock
 from tunesmith_engine.fused.balance import Balance
+from tunesmith_engine.fused.branched_block import BranchedBlock
 from tunesmith_engine.fused.channel_delta_block import ChannelDeltaBlock
 from tunesmith_engine.fused.convolution_block import ConvolutionBlock
 from tunesmith_engine.fused.delta_block import DeltaBlock
@@ -343,9 +344,11 @@ class Assembly:
             return None, None
         if mlp.shared is not None:
             gate_up, down = self._mlp_projections(layer, mlp.shared)
-            if not (gate_up.has_magnitudes or down.has_magnitudes):
+            if mlp.branch_norms or not (gate_up.has_magnitudes or down.has_magnitudes):
                 return gate_up, down
             self._note_unfused(layer, Message("The shared MLP"), Message("DoRA runs in plain PyTorch."))
+        elif mlp.unfused_shared:
+            self._note_unfused(layer, Message("The shared MLP"), mlp.unfused_shared)
         hidden = self.shape.hidden_size
         return PlainModules((mlp.shared_module,), hidden, hidden, self._autocast), None
 
@@ -554,12 +557,17 @@ class Assembly:
         mlp, inputs, down = shape.mlp, parts.mlp_inputs, parts.mlp_down
         shared = mlp.shared if isinstance(mlp, SparseShape) else mlp
         block: MlpBlock | PlainMlp | None = None
+        norms = mlp.branch_norms if isinstance(mlp, SparseShape) else None
         if isinstance(shared, MlpShape) and inputs is not None and down is not None:
-            block = MlpBlock(shared, inputs, down, workspace, tile_tokens, keeps_gate_up, self.gradients)
+            has_room = keeps_gate_up or norms is not None
+            block = MlpBlock(shared, inputs, down, workspace, tile_tokens, has_room, self.gradients)
         elif isinstance(inputs, PlainModules):
             block = PlainMlp(inputs)
         if isinstance(mlp, SparseShape) and parts.experts is not None:
             router = Router(mlp, self._autocast, self.balance)
+            if norms and block:
+                around = router, block, workspace, tile_tokens, keeps_gate_up
+                return BranchedBlock(mlp, norms, parts.experts, *around)
             return SparseBlock(mlp, parts.experts, router, block, workspace, tile_tokens, keeps_gate_up)
         if block is None:
             raise TypeError(f"{shape.name} has no MLP that can be run.")

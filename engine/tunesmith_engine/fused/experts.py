@@ -227,7 +227,10 @@ class Experts:
         Raises:
             PlainOnlyError: for what a product can't hold.
         """
-        if not all_frozen or any(weight.requires_grad for weight in shape.experts.parameters(recurse=False)):
+        norms = shape.branch_norms.all if shape.branch_norms else []
+        trains_norms = any(norm.trained_parameters for norm in norms)
+        trains_weights = any(weight.requires_grad for weight in shape.experts.parameters(recurse=False))
+        if not all_frozen or trains_norms or trains_weights:
             raise PlainOnlyError("Their own weights are trained.")
         adapters = _adapters(shape)
         if shape.scores and adapters:

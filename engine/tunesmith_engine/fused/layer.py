@@ -453,7 +453,9 @@ def _parts_of(
     """Return what a block multiplies with."""
     if block is None:
         return []
-    if isinstance(block, MlpBlock | PlainMlp | SparseBlock):
+    if isinstance(block, SparseBlock):
+        return list(block.parts)
+    if isinstance(block, MlpBlock | PlainMlp):
         return [block.inputs, block.down]
     if isinstance(block, PerLayerBlock):
         return [block.gate, block.output]

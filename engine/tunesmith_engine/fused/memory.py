@@ -492,7 +492,10 @@ class MemoryPlanner:
         shape, size = self._assembly.shape, self._assembly.compute.dtype.itemsize
         sums = [parts.experts.gradient_bytes for parts in self._assembly.projections if parts.experts]
         routers = [
-            passing_bytes(capacity, tiling.mlp_tokens, mlp.num_experts, mlp.per_token, shape.hidden_size, size)
+            passing_bytes(
+                *(capacity, tiling.mlp_tokens, mlp.num_experts, mlp.per_token, shape.hidden_size, size),
+                has_norm=mlp.branch_norms is not None,
+            )
             for layer in shape.layers
             if isinstance(mlp := layer.mlp, SparseShape)
         ]

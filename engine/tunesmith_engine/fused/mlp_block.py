@@ -73,15 +73,20 @@ class MlpBlock:
             self._begin_at(first_row + rows.start)
             hidden, tile = self._buffers(rows, gate_up, room)
             self._gate_up(x[rows], tile, with_adapter)
-            inner = hidden[:, : self.shape.width]
-            self._activate(tile, inner)
-            if self.shape.norm is not None:
-                rms_norm.add_norm(inner, None, self.shape.norm, inner)
+            self._fill(tile, hidden)
             if sent:
                 sent.written(number)
             self.down.forward(hidden, out[rows], with_adapter)
             if gate_up is not None and self._keeps_shrunk:
                 copy_rows(hidden[:, self.shape.width :], self._kept_shrunk(tile))
+
+    def put_out(self, x: torch.Tensor, out: torch.Tensor, gate_up: torch.Tensor, first_row: int) -> None:
+        """Write the output of a forward pass again, from the gate and up that it kept; see there."""
+        for rows in self._tiles(x.shape[0]):
+            self._begin_at(first_row + rows.start)
+            hidden, tile = self._buffers(rows, gate_up, None)
+            self._fill(tile, hidden)
+            self.down.forward(hidden, out[rows])
 
     def backward(
         self,
@@ -174,6 +179,13 @@ class MlpBlock:
         self._activate_backward(to_hidden, slope, None)
         return column_dots(slope, inner)
 
+    def _fill(self, tile: torch.Tensor, hidden: torch.Tensor) -> None:
+        """Write what the down projection reads of a tile."""
+        inner = hidden[:, : self.shape.width]
+        self._activate(tile, inner)
+        if self.shape.norm is not None:
+            rms_norm.add_norm(inner, None, self.shape.norm, inner)
+
     def _activate(self, tile: torch.Tensor, out: torch.Tensor) -> None:
         """Write activation(gate) * up of a tile, or activation(up)."""
         gate, up = self._halves(tile)
@@ -253,6 +265,16 @@ class PlainMlp:
     ) -> None:
         """Write the module's output for x, [T, hidden], to out, [T, hidden]; nothing is kept."""
         self.inputs.forward(x, out, with_adapter)
+
+    def put_out(
+        self,
+        x: torch.Tensor,
+        out: torch.Tensor,
+        gate_up: torch.Tensor,  # noqa: ARG002 - called like MlpBlock
+        first_row: int,  # noqa: ARG002
+    ) -> None:
+        """Write the module's output again."""
+        self.inputs.forward(x, out)
 
     def backward(
         self,

@@ -134,6 +134,9 @@ class LayerCosts:
         mlp = 2 * hidden_size * inner
         forward = backward = float(mlp + 2 * hidden_size * width)
         smart = full = float(mlp)
+        if isinstance(shape.mlp, SparseShape) and shape.mlp.branch_norms:
+            # For the norms behind the branches their last products run again.
+            backward += 2 * hidden_size * width
         for mixer in branches_of(shape.attention):
             inputs, heads, expanding, scores, times = _mixer_flops(mixer, document_length)
             before = 2 * hidden_size * inputs + expanding

@@ -60,6 +60,9 @@ class Router:
         if shape.shared_role:
             # Some blocks compute it first.
             parts[shape.shared_role] = nn.Identity()
+        if shape.branch_norms is not None:
+            # Of what the experts read, which are never called.
+            parts["before_experts"] = nn.Identity()
         self._block = twin_of(shape.module, parts)
         self._states: list[torch.Tensor] | None = None
 

@@ -9,7 +9,8 @@ router runs once more in the backward pass, from the same input and with the sam
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -25,16 +26,42 @@ from tunesmith_engine.kernels.expert_order import Order, order_of
 from tunesmith_engine.shapes import SparseShape
 
 
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A tile of tokens.
+
+    Attributes:
+        rows: which of a micro-batch.
+        order: of its rows.
+        buffers: see `SparseBlock._block`.
+        own: gate and up of the experts, [M, 2 F].
+        of_shared: those of the shared MLP, or None where that keeps its own.
+        is_there: both hold what the forward pass left.
+    """
+
+    rows: slice
+    order: Order
+    buffers: list[torch.Tensor]
+    own: torch.Tensor
+    of_shared: torch.Tensor | None
+    is_there: bool
+
+
 class SparseBlock:
     """Does what `MlpBlock` does, on the same buffers.
 
     Attributes:
         inputs, down: the projections of the shared MLP, or the experts, which have no columns beside their inputs.
+        parts: what it multiplies with.
         gate_up_width: numbers of a token that gate and up of its experts and of the shared MLP have.
     """
 
+    lends_room = False
+    """Whether the shared MLP has gate and up in the block's room even if they are computed again."""
+
     inputs: Projection | PlainModules | Experts
     down: Projection | PlainModules | Experts
+    parts: Sequence[Projection | PlainModules | Experts]
 
     def __init__(
         self,
@@ -50,6 +77,7 @@ class SparseBlock:
         self._workspace, self._tile_tokens = workspace, tile_tokens
         self._hidden_size = experts.gate_up.num_inputs
         self.inputs, self.down = (shared.inputs, shared.down) if shared else (experts, experts)
+        self.parts = [self.inputs, self.down]
         self._own_width = shape.per_token * 2 * shape.width
         self.gate_up_width = self._own_width + (shared.gate_up_width if shared else 0)
         shapes = self._block(tile_tokens)
@@ -63,12 +91,13 @@ class SparseBlock:
         widths = [self.shape.width, self._hidden_size]
         widths += [experts.gate_up.num_ranks] * 2 + [experts.down.num_ranks] * 2
         shapes = [(num_rows, width) for width in widths]
-        shapes.append((num_tokens, self._hidden_size))
+        return [*shapes, (num_tokens, self._hidden_size), *self._beside_experts(num_tokens)]
+
+    def _beside_experts(self, num_tokens: int) -> list[tuple[int, int]]:
+        """Return the sizes of what is taken beside the experts."""
         wide = self._hidden_size + self.down.num_extra
         needs_room = self.shape.shared_scale != 1.0 and wide > self.shape.per_token * self._hidden_size
-        if self.shape.shared_gate is not None or needs_room:
-            shapes.append((num_tokens, wide))
-        return shapes
+        return [(num_tokens, wide)] if self.shape.shared_gate is not None or needs_room else []
 
     # Forward
 
@@ -81,32 +110,53 @@ class SparseBlock:
         sent: SentTiles | None = None,
     ) -> None:
         """Write the block's output; see `MlpBlock.forward`."""
-        numbers = x[:, : self._hidden_size]
         with torch.no_grad():
-            choice = self._router.choose(numbers)
+            choice = self._router.choose(x[:, : self._hidden_size])
         for number, rows in enumerate(self._tiles(len(x))):
             room = sent.write(number, rows.stop - rows.start) if sent else None
-            buffers, tile = self._buffers(rows, gate_up, room)
-            own, of_shared = self._halves(tile, gate_up is not None or room is not None)
-            inner, outputs, shrunk, _, of_down, *_ = buffers
-            order, added = order_of(choice.experts[rows], self.shape.num_experts), None
-            self._experts.gate_up.forward(numbers[rows], order, own, True, shrunk, with_adapter)
-            weights = choice.weights[rows].contiguous()
+            tile = self._tile(rows, gate_up, room, choice)
+            inner, outputs, shrunk, _, of_down, *_ = tile.buffers
+            numbers = self._read(x[rows], tile)
+            self._experts.gate_up.forward(numbers, tile.order, tile.own, True, shrunk, with_adapter)
             if self.shape.scores:
                 # The product of what was multiplied is that of the product.
-                own.mul_(_of_rows(weights, order))
+                tile.own.mul_(_of_rows(choice.weights[rows].contiguous(), tile.order))
             if self._shared:
-                added = out[rows]
-                self._shared.forward(x[rows], added, of_shared, with_adapter, first_row=rows.start)
-                if choice.factor is not None:
-                    added.mul_(choice.factor[rows])
-                if self.shape.shared_scale != 1.0:
-                    added.mul_(self.shape.shared_scale)
+                self._put_shared(self._shared, x[rows], out[rows], tile, choice, with_adapter)
             if sent:
                 sent.written(number)
-            expert_rows.activate_rows(own, self.shape.gate, inner)
-            self._experts.down.forward(inner, order, outputs, False, of_down, with_adapter)
-            expert_rows.combine(outputs, order, None if self.shape.scores else weights, out[rows], added)
+            expert_rows.activate_rows(tile.own, self.shape.gate, inner)
+            self._experts.down.forward(inner, tile.order, outputs, False, of_down, with_adapter)
+            self._add_experts(out[rows], tile, choice)
+
+    def _read(self, x: torch.Tensor, tile: Tile) -> torch.Tensor:  # noqa: ARG002 - a branch has a norm here
+        """Return what the experts of a tile read."""
+        return x[:, : self._hidden_size]
+
+    def _put_shared(
+        self,
+        shared: MlpBlock | PlainMlp,
+        x: torch.Tensor,
+        out: torch.Tensor,
+        tile: Tile,
+        choice: Choice,
+        with_adapter: bool,
+    ) -> None:
+        """Write what the shared MLP adds."""
+        shared.forward(x, out, tile.of_shared, with_adapter, first_row=tile.rows.start)
+        if choice.factor is not None:
+            out.mul_(choice.factor[tile.rows])
+        if self.shape.shared_scale != 1.0:
+            out.mul_(self.shape.shared_scale)
+
+    def _add_experts(self, out: torch.Tensor, tile: Tile, choice: Choice) -> None:
+        """Write the weighted sum of the rows that the experts gave, with what the shared MLP wrote."""
+        self._combine(tile, choice, out, out if self._shared else None)
+
+    def _combine(self, tile: Tile, choice: Choice, out: torch.Tensor, added: torch.Tensor | None = None) -> None:
+        """Write the weighted sum of the rows that the experts gave, and what is added."""
+        weights = None if self.shape.scores else choice.weights[tile.rows].contiguous()
+        expert_rows.combine(tile.buffers[1], tile.order, weights, out, added)
 
     # Backward
 
@@ -127,16 +177,8 @@ class SparseBlock:
         fixed = Choice(choice.experts, *(part if part is None else part.detach() for part in choice.learned))
         for number, rows in reversed(list(enumerate(self._tiles(len(x))))):
             there = sent.read(number, rows.stop - rows.start) if sent else None
-            buffers, tile = self._buffers(rows, gate_up, there)
-            is_there = gate_up is not None or there is not None
-            own, of_shared = self._halves(tile, is_there)
-            order = order_of(fixed.experts[rows], self.shape.num_experts)
-            self._experts_backward(gradient[rows], x[rows], buffers, own, is_there, order, fixed, rows, gradients[0])
-            if self._shared:
-                self._shared_backward(gradient[rows], x[rows], out[rows], buffers, of_shared, fixed, rows, gradients)
-                out[rows].add_(buffers[6])
-            else:
-                out[rows].copy_(buffers[6])
+            tile = self._tile(rows, gate_up, there, fixed)
+            self._tile_backward(gradient[rows], x[rows], out[rows], tile, fixed, gradients)
             if sent:
                 sent.used(number)
         if self._router.balance and choice.logits is not None:
@@ -146,25 +188,39 @@ class SparseBlock:
         if leaf.grad is not None:
             out.add_(leaf.grad)
 
+    def _tile_backward(
+        self,
+        gradient: torch.Tensor,
+        x: torch.Tensor,
+        out: torch.Tensor,
+        tile: Tile,
+        choice: Choice,
+        gradients: list[torch.Tensor],
+    ) -> None:
+        """Write the gradients of a tile's input, and those of what the router decides but for its own input."""
+        self._experts_backward(gradient, x, tile, choice, gradients[0])
+        if self._shared:
+            self._shared_backward(gradient, x, out, tile, choice, gradients)
+            out.add_(tile.buffers[6])
+        else:
+            out.copy_(tile.buffers[6])
+
     def _experts_backward(
         self,
         gradient: torch.Tensor,
         x: torch.Tensor,
-        buffers: list[torch.Tensor],
-        own: torch.Tensor,
-        is_there: bool,
-        order: Order,
+        tile: Tile,
         choice: Choice,
-        rows: slice,
         to_weights: torch.Tensor,
     ) -> None:
         """Write the gradients of a tile's input and weights that come from its experts."""
-        inner, outputs, shrunk, to_shrunk, of_down, to_down, to_x, *_ = buffers
+        inner, outputs, shrunk, to_shrunk, of_down, to_down, to_x, *_ = tile.buffers
+        rows, order, own = tile.rows, tile.order, tile.own
         numbers, slopes = x[:, : self._hidden_size], gradient[:, : self._hidden_size]
         first, last = self._experts.gate_up, self._experts.down
         weights = _of_rows(choice.weights[rows], order).flatten()
         inside = weights[:, None] if self.shape.scores else None
-        if is_there:
+        if tile.is_there:
             first.shrink(numbers, order, True, shrunk)
         else:
             first.forward(numbers, order, own, True, shrunk, True)
@@ -206,19 +262,18 @@ class SparseBlock:
         gradient: torch.Tensor,
         x: torch.Tensor,
         out: torch.Tensor,
-        buffers: list[torch.Tensor],
-        gate_up: torch.Tensor | None,
+        tile: Tile,
         choice: Choice,
-        rows: slice,
         gradients: list[torch.Tensor],
     ) -> None:
         """Write the gradient of a tile's input that comes from the shared MLP, and that of its factor."""
         assert self._shared is not None
+        rows, buffers = tile.rows, tile.buffers
         if choice.factor is not None:
             slopes, wide = gradient[:, : self._hidden_size], buffers[7]
             output = wide[:, : self._hidden_size]
             # Its output is not kept; the shared MLP is small.
-            self._shared.forward(x, output, gate_up, True, first_row=rows.start)
+            self._shared.forward(x, output, tile.of_shared, True, first_row=rows.start)
             gradients[1][rows] = (slopes.to(choice.weights.dtype) * output).sum(1, keepdim=True)
             torch.mul(slopes, choice.factor[rows].to(slopes.dtype), out=output)
             gradient = wide
@@ -228,27 +283,24 @@ class SparseBlock:
             wide = room.view(-1)[: len(x) * gradient.shape[1]].view(len(x), -1)
             torch.mul(gradient[:, : self._hidden_size], self.shape.shared_scale, out=wide[:, : self._hidden_size])
             gradient = wide
-        self._shared.backward(gradient, x, out, gate_up, first_row=rows.start)
+        self._shared.backward(gradient, x, out, tile.of_shared, first_row=rows.start)
 
     # Parts
 
-    def _halves(self, tile: torch.Tensor, is_there: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return gate and up of the experts, [M, 2 F], and those of the shared MLP unless it computes them again."""
-        num_tokens, flat = len(tile), tile.view(-1)
-        num_numbers = num_tokens * self._own_width
-        own = flat[:num_numbers].view(-1, 2 * self.shape.width)
-        return own, flat[num_numbers:].view(num_tokens, -1) if is_there and self._shared else None
-
-    def _buffers(
-        self, rows: slice, gate_up: torch.Tensor | None, sent: torch.Tensor | None
-    ) -> tuple[list[torch.Tensor], torch.Tensor]:
-        """Return the buffers of a tile, see `_block`, and that of gate and up."""
-        shapes = self._block(rows.stop - rows.start)
-        own = sent if gate_up is None else gate_up[rows]
-        if own is not None:
-            return self._workspace.carve("sparse", *shapes), own
-        *buffers, tile = self._workspace.carve("sparse", *shapes, (rows.stop - rows.start, self.gate_up_width))
-        return buffers, tile
+    def _tile(self, rows: slice, gate_up: torch.Tensor | None, sent: torch.Tensor | None, choice: Choice) -> Tile:
+        """Return a tile of a micro-batch; the shared MLP has no room for gate and up if it computes them again."""
+        num_tokens, order = rows.stop - rows.start, order_of(choice.experts[rows], self.shape.num_experts)
+        shapes, room = self._block(num_tokens), sent if gate_up is None else gate_up[rows]
+        is_there = room is not None
+        if room is None:
+            *buffers, room = self._workspace.carve("sparse", *shapes, (num_tokens, self.gate_up_width))
+        else:
+            buffers = self._workspace.carve("sparse", *shapes)
+        flat, num_numbers = room.view(-1), num_tokens * self._own_width
+        own, of_shared = flat[:num_numbers].view(-1, 2 * self.shape.width), None
+        if self._shared and (is_there or self.lends_room):
+            of_shared = flat[num_numbers:].view(num_tokens, -1)
+        return Tile(rows, order, buffers, own, of_shared, is_there)
 
     def _tiles(self, num_tokens: int) -> Iterator[slice]:
         for start in range(0, num_tokens, self._tile_tokens):

@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from tests.engine.causal_types import BESIDE_MLP
 from tests.engine.fused.family_shapes import (
     BY_ATTENTION,
     BY_RULE,
@@ -81,7 +82,7 @@ VISION = {
 
 QUICK = (
     *("gpt2", "falcon-new", "phi-head-norms", "opt", "apertus", "mimo", "bloom", "bitnet"),
-    *("mixtral", "qwen2-moe", "glm4-moe", "gpt-oss", "bart", "gpt-neo", "kimi-linear"),
+    *("mixtral", "qwen2-moe", "glm4-moe", "gpt-oss", "gemma4-experts", "bart", "gpt-neo", "kimi-linear"),
 )
 """Of these, of the next and of the mixtures, what between them has every shape; the others are for the long run."""
 
@@ -113,6 +114,15 @@ GEMMA4 = {
         "sliding_attention": PLAIN_ROPE,
         "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 10000.0},
     },
+}
+
+NO_OWN_INPUTS = {
+    "num_hidden_layers": 2,
+    "layer_types": ["sliding_attention", "full_attention"],
+    "num_kv_shared_layers": 0,
+    "hidden_size_per_layer_input": 0,
+    "attention_k_eq_v": True,
+    "num_global_key_value_heads": 1,
 }
 
 SHARED = {**EXPERTS, "shared_expert_intermediate_size": 48}
@@ -251,6 +261,8 @@ SPARSE: dict[str, dict[str, Any]] = {
         },
     },
     "hy3": {"model_type": "hy_v3", "head_dim": 16, **EXPERTS},
+    "gemma4-experts": {"model_type": "gemma4_text", **GEMMA4, **BESIDE_MLP},
+    "gemma4-a4b": {"model_type": "gemma4_text", **GEMMA4, **NO_OWN_INPUTS, **BESIDE_MLP},
 }
 
 DRAWING: dict[str, dict[str, Any]] = {"phimoe": {"model_type": "phimoe", **EXPERTS}}
@@ -365,16 +377,7 @@ FUSED: dict[str, dict[str, Any]] = {
     "deepseek-v3": {"model_type": "deepseek_v3", **LATENT, **DENSE, "rope_parameters": YARN_ROPE},
     "youtu": {"model_type": "youtu", **LATENT, "rope_interleave": False, "q_lora_rank": None},
     "gemma4": {"model_type": "gemma4_text", **GEMMA4},
-    "gemma4-keys-are-values": {
-        "model_type": "gemma4_text",
-        **GEMMA4,
-        "num_hidden_layers": 2,
-        "layer_types": ["sliding_attention", "full_attention"],
-        "num_kv_shared_layers": 0,
-        "hidden_size_per_layer_input": 0,
-        "attention_k_eq_v": True,
-        "num_global_key_value_heads": 1,
-    },
+    "gemma4-keys-are-values": {"model_type": "gemma4_text", **GEMMA4, **NO_OWN_INPUTS},
     "vaultgemma": {"model_type": "vaultgemma", "head_dim": 16, "layer_types": TWO_KINDS[:2], "sliding_window": 5},
     "arcee": {"model_type": "arcee"},
     "qwen3-next": {
@@ -404,17 +407,6 @@ MLP_UNFUSED: dict[str, tuple[dict[str, Any], str]] = {
             "ffn_config": {"moe_num_experts": 4, "moe_top_k": 2, "ffn_hidden_size": 32, "hidden_size": 64},
         },
         "DbrxFFN",
-    ),
-    "gemma4-experts": (
-        {
-            "model_type": "gemma4_text",
-            **GEMMA4,
-            "enable_moe_block": True,
-            "num_experts": 4,
-            "top_k_experts": 2,
-            "moe_intermediate_size": 32,
-        },
-        "norms of their own beside an MLP",
     ),
     # Too little to change a number, so that results can be compared.
     "mixtral-noise": ({"model_type": "mixtral", "router_jitter_noise": 1e-30, **EXPERTS}, "jitter_noise"),

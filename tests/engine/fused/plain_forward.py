@@ -202,8 +202,9 @@ def _down(mlp: MlpShape, inner: torch.Tensor) -> torch.Tensor:
 
 def _sparse(shape: SparseShape, x: torch.Tensor) -> torch.Tensor:
     """scale * the weighted sum of the chosen experts, a token at a time, plus what all tokens go through."""
-    router = Router(shape, None)
+    router, norms = Router(shape, None), shape.branch_norms
     choice = router.choose(x)
+    read = x if norms is None else normalise(x, norms.before_experts)
     gate_up, down = shape.experts.gate_up_proj, shape.experts.down_proj
     for wrapper in _wrappers(shape.wrapped):
         delta = wrapper.get_delta_weight("default")
@@ -218,8 +219,11 @@ def _sparse(shape: SparseShape, x: torch.Tensor) -> torch.Tensor:
             if shape.scores:
                 total[token] += _expert(shape, weight * x[token], gate_up[expert], down[expert], expert)
             else:
-                total[token] += weight * _expert(shape, x[token], gate_up[expert], down[expert], expert)
+                total[token] += weight * _expert(shape, read[token], gate_up[expert], down[expert], expert)
     if shape.shared is not None:
+        if norms is not None:
+            mlp = _mlp(shape.shared, normalise(x, norms.before))
+            return normalise(total, norms.behind_experts) + normalise(mlp, norms.behind)
         shared = shape.shared_scale * _mlp(shape.shared, x)
         total = total + (shared if choice.factor is None else shared * choice.factor)
     return total

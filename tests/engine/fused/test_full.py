@@ -37,7 +37,7 @@ from tunesmith_engine.train.optim import Updater
 BF16 = torch.bfloat16
 USUAL = ("llama", "llama-biases", "qwen3", "gemma2", "cohere", "olmo2", "granite")
 # Where experts are trained whole, all mixtures run as written.
-MIXTURES = {"mixtral", "gpt-oss", "glm4-moe-lite", "laguna", "axk1"}
+MIXTURES = {"mixtral", "gpt-oss", "glm4-moe-lite", "laguna", "axk1", "gemma4-a4b"}
 OTHERS = sorted({*FUSED, *MLP_UNFUSED} - {*USUAL, *NOT_WHOLE, *SPARSE} | MIXTURES)
 LENGTHS = (23, 1, 17, 2, 31)
 

@@ -128,7 +128,7 @@ def test_no_policy_changes_a_bit(name: str, policy: str) -> None:
 @pytest.mark.parametrize(
     ("name", "lora"),
     [("llama", {}), ("gemma2", {}), ("cohere", {}), ("llama", {"lora_dropout": 0.2}), ("llama", {"use_dora": True}),
-     ("llama", {"use_dora": True, "lora_dropout": 0.2})],
+     ("llama", {"use_dora": True, "lora_dropout": 0.2}), ("gemma4-a4b", {"target_parameters": ["experts.down_proj"]})],
 )
 def test_tiles_that_were_sent_change_no_bit(name: str, lora: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     tiling = Tiling(mlp_tokens=8, head_rows=256, attention_numbers=2**22)

@@ -20,6 +20,7 @@ CASES: list[tuple[str, torch.dtype, dict[str, Any]]] = [
     *((name, torch.bfloat16, {}) for name in FAMILIES),
     ("qwen3.5", torch.bfloat16, {}),
     ("gemma4", torch.bfloat16, {}),
+    ("gemma4-a4b", torch.bfloat16, {"target_parameters": ["experts.gate_up_proj", "experts.down_proj"]}),
     ("deepseek-v3", torch.bfloat16, {}),
     # Slow on a CPU, which has no float16 arithmetic of its own.
     *((name, torch.float16, {}) for name in ("llama", "gemma2")),

@@ -47,7 +47,7 @@ def in_four_bits(folder: Path, name: str, *, with_experts: bool = True) -> PeftM
     return adapted
 
 
-@pytest.mark.parametrize("name", ["qwen2-moe", "gpt-oss"])
+@pytest.mark.parametrize("name", ["qwen2-moe", "gpt-oss", "gemma4-a4b"])
 @pytest.mark.parametrize("with_experts", [True, False], ids=["adapted", "frozen"])
 def test_packed_experts_give_what_their_module_gives(tmp_path: Path, name: str, with_experts: bool) -> None:
     model = in_four_bits(tmp_path, name, with_experts=with_experts)

@@ -22,7 +22,7 @@ from tunesmith_engine.fused.model import FusedModel
 from tunesmith_engine.fused.recognise import branches, recognise
 from tunesmith_engine.fused.tiling import Tiling
 from tunesmith_engine.packed.pack import make_packed_batch
-from tunesmith_engine.shapes import NotFusableError, Placeholders, Unfused
+from tunesmith_engine.shapes import NotFusableError, Placeholders, SparseShape
 
 NAMES = ("gemma4", "deepseek-v3")
 
@@ -219,14 +219,13 @@ def test_a_layer_that_computes_something_else_is_refused(part: str) -> None:
 def test_experts_beside_an_mlp_are_held_against_the_layers_own_code(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Norms that change places, or a router that reads what the experts read, make another layer."""
     model = families.make("gemma4-experts")
-    assert [type(layer.mlp) for layer in recognise(model).layers] == [Unfused] * 6
+    assert [type(layer.mlp) for layer in recognise(model).layers] == [SparseShape] * 6
 
     def with_norm_before_the_router(block: branches.Branches, x: torch.Tensor) -> torch.Tensor:
-        parts, flat = block.parts, block.parts[branches.BEFORE_EXPERTS](x.reshape(-1, x.shape[-1]))
-        _, weights, chosen = parts[branches.ROUTER](flat)
-        of_experts = parts[branches.EXPERTS](flat, chosen, weights).reshape(x.shape)
-        of_mlp = parts[branches.BEHIND](parts[branches.MLP](parts[branches.BEFORE](x)))
-        return of_mlp + parts[branches.BEHIND_EXPERTS](of_experts)
+        flat = block.before_experts(x.reshape(-1, x.shape[-1]))
+        _, weights, chosen = block.router(flat)
+        of_experts = block.experts(flat, chosen, weights).reshape(x.shape)
+        return block.behind(block.shared_mlp(block.before(x))) + block.behind_experts(of_experts)
 
     if part == "router":
         monkeypatch.setattr(branches.Branches, "forward", with_norm_before_the_router)

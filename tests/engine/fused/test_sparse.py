@@ -142,7 +142,9 @@ def test_a_block_that_does_more_with_its_experts_runs_as_written(monkeypatch: py
 @pytest.mark.parametrize(
     "policy", ["smart", "offload", *(pytest.param(policy, marks=pytest.mark.long) for policy in ("mlp", "full"))]
 )
-@pytest.mark.parametrize("name", ["qwen2-moe", *(pytest.param(n, marks=pytest.mark.long) for n in ("mixtral", "hy3"))])
+@pytest.mark.parametrize(
+    "name", ["qwen2-moe", "gemma4-a4b", *(pytest.param(n, marks=pytest.mark.long) for n in ("mixtral", "hy3"))]
+)
 def test_no_policy_changes_a_bit(name: str, policy: str) -> None:
     _, kept_loss, kept = fused(adapted(name, target_parameters=EXPERTS), rows(), "none")
     _, loss, gradients = fused(adapted(name, target_parameters=EXPERTS), rows(), policy)

@@ -1,4 +1,4 @@
-"""Experts beside a layer's MLP, each with norms of its own (Gemma 4): read as one MLP that runs as written.
+"""Experts beside a layer's MLP, each with norms of its own (Gemma 4): read as one block in the MLP's place.
 
 The layer's code then has an MLP without a norm before it, and a norm behind it, which is understood.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from tunesmith_core.messages import Message
+from tunesmith_engine.fused.recognise.parts import read_norm
 from tunesmith_engine.fused.recognise.per_layer import GATE, OUTPUT
 from tunesmith_engine.fused.recognise.stand_ins import (
     NUM_TOKENS,
@@ -20,7 +22,7 @@ from tunesmith_engine.fused.recognise.stand_ins import (
     replaced,
     result_of,
 )
-from tunesmith_engine.shapes import NotFusableError
+from tunesmith_engine.shapes import BranchNorms, NotFusableError
 
 SWITCH = "enable_moe_block"
 MLP, ROUTER, EXPERTS, ATTENTION = "mlp", "router", "experts", "self_attn"
@@ -30,22 +32,42 @@ INSIDE = (MLP, ROUTER, EXPERTS, BEFORE, BEHIND, BEFORE_EXPERTS, BEHIND_EXPERTS)
 
 
 class Branches(nn.Module):
-    """The sum of an MLP and of experts, from the stream itself."""
+    """The sum of an MLP and of experts, from the stream itself.
 
-    reason = "Experts with norms of their own beside an MLP are not supported."
+    Attributes:
+        router, experts, shared_mlp: named as in other mixtures of experts.
+        before, behind, before_experts, behind_experts: see `BranchNorms`.
+    """
+
+    reason = Message("Experts with norms of their own beside an MLP are not supported.")
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
-        self.parts = nn.ModuleDict({role: getattr(layer, role) for role in INSIDE})
+        self.router, self.experts, self.shared_mlp = (getattr(layer, role) for role in (ROUTER, EXPERTS, MLP))
+        self.before, self.behind = (getattr(layer, role) for role in (BEFORE, BEHIND))
+        self.before_experts, self.behind_experts = (getattr(layer, role) for role in (BEFORE_EXPERTS, BEHIND_EXPERTS))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the sum; the router reads the stream as it is."""
-        parts, flat = self.parts, x.reshape(-1, x.shape[-1])
-        _, weights, chosen = parts[ROUTER](flat)
-        of_experts = parts[EXPERTS](parts[BEFORE_EXPERTS](flat), chosen, weights).reshape(x.shape)
-        of_mlp = parts[MLP](parts[BEFORE](x))
-        total: torch.Tensor = parts[BEHIND](of_mlp) + parts[BEHIND_EXPERTS](of_experts)
+        flat = x.reshape(-1, x.shape[-1])
+        _, weights, chosen = self.router(flat)
+        of_experts = self.experts(self.before_experts(flat), chosen, weights).reshape(x.shape)
+        total: torch.Tensor = self.behind(self.shared_mlp(self.before(x))) + self.behind_experts(of_experts)
         return total
+
+
+def read_branch_norms(name: str, block: Branches) -> BranchNorms:
+    """Return what the norms of both branches compute.
+
+    Raises:
+        NotFusableError: one of them is not understood.
+    """
+    return BranchNorms(
+        before=read_norm(f"{name}.{BEFORE}", block.before),
+        behind=read_norm(f"{name}.{BEHIND}", block.behind),
+        before_experts=read_norm(f"{name}.{BEFORE_EXPERTS}", block.before_experts),
+        behind_experts=read_norm(f"{name}.{BEHIND_EXPERTS}", block.behind_experts),
+    )
 
 
 def as_one_mlp(name: str, layer: nn.Module) -> nn.Module:

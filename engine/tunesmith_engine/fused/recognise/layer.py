@@ -410,7 +410,7 @@ def _read_mlp(name: str, module: nn.Module) -> MlpShape | SparseShape | Unfused 
     if len(parts) > 1:
         return _read_beside(*parts)
     if parts and isinstance(parts[0], TwoMlps):
-        return Unfused(parts[0], parts[0].reason)
+        return read_sparse(parts[0]) or Unfused(parts[0], parts[0].reason)
     if parts:
         return read_sparse(parts[0]) or read_mlp(parts[0])
     roles = plain_roles(module)
@@ -423,7 +423,8 @@ def _read_beside(block: nn.Module, shared: nn.Module) -> SparseShape | Unfused:
     """Return the shape of a mixture of experts with an MLP that the layer itself has beside it."""
     sparse, mlp = read_sparse(block), read_mlp(shared)
     if isinstance(sparse, SparseShape) and sparse.shared_module is None and sparse.norm is None:
-        return replace(sparse, shared=mlp if isinstance(mlp, MlpShape) else None, shared_module=shared)
+        fused, reason = (None, mlp.reason) if isinstance(mlp, Unfused) else (mlp, None)
+        return replace(sparse, shared=fused, shared_module=shared, unfused_shared=reason)
     if isinstance(sparse, Unfused):
         return Unfused(Beside([block, shared]), sparse.reason)
     problem = NotFusableError(

@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from tunesmith_engine.fused.recognise import repeated, words
 from tunesmith_engine.fused.recognise.body import first_of
+from tunesmith_engine.fused.recognise.branches import Branches, read_branch_norms
 from tunesmith_engine.fused.recognise.mlp import FUNCTIONS, read_mlp
 from tunesmith_engine.fused.recognise.parts import activation_name, check_no_dropout, normalise, read_norm
 from tunesmith_engine.fused.recognise.repeated import TriedRows
@@ -66,7 +67,12 @@ def _is_stacked(weight: Any) -> bool:  # Any: whatever has the name
 
 
 def _read(name: str, module: nn.Module, wrapped: Any, experts: nn.Module) -> SparseShape:
-    words.check_words(name, module, words.SPARSE)
+    branch_norms = None
+    if isinstance(module, Branches):
+        # Code of our own, which stands for the layer's.
+        branch_norms = read_branch_norms(name, module)
+    else:
+        words.check_words(name, module, words.SPARSE)
     words.check_words(f"{name}.{ROLE}", experts, words.EXPERTS)
     check_no_dropout(name, module)
     if noise := [role for role, value in vars(module).items() if "jitter" in role and value]:
@@ -96,6 +102,8 @@ def _read(name: str, module: nn.Module, wrapped: Any, experts: nn.Module) -> Spa
         norm=read_norm(f"{name}.{NORM}", getattr(module, NORM)) if NORM in words.words(module) else None,
         norm_role=NORM if NORM in words.words(module) else "",
         scores=repeated.ROUTER if is_repeated else "",
+        branch_norms=branch_norms,
+        unfused_shared=shared.reason if isinstance(shared, Unfused) else None,
     )
     return _tried(name, shape)
 
@@ -187,18 +195,23 @@ def _tried(name: str, shape: SparseShape) -> SparseShape:
     whole, stop = twin_of(module, parts), Caught()
     block = twin_of(module, {**parts, shape.role: stop})
     flat = x[0]
-    result = seeded(name, x.device, lambda: whole(x.clone()))
+    result, norms = seeded(name, x.device, lambda: whole(x.clone())), shape.branch_norms
     if shape.scores:
         scores = seeded(name, x.device, lambda: repeated.scores_of(module, flat))
         per_token = repeated.per_token_of(name, scores, shape.num_experts)
         mixed = repeated.mixed(flat, scores, per_token)
     else:
         chosen = seeded(name, x.device, lambda: caught(block, stop, x.clone()))
-        mixed, per_token = _Tried()(flat, *chosen), chosen[0].shape[-1]
+        read = flat if norms is None else normalise(flat, norms.before_experts)
+        mixed, per_token = _Tried()(read, *chosen), chosen[0].shape[-1]
+        if norms is not None:
+            mixed = normalise(mixed, norms.behind_experts)
     output = result[0] if isinstance(result, tuple) else result
     shared = torch.zeros_like(flat)
     if shape.shared_role:
-        shared = _Shared()(flat)
+        shared = _Shared()(flat if norms is None else normalise(flat, norms.before))
+        if norms is not None:
+            shared = normalise(shared, norms.behind)
         if shape.shared_gate is not None:
             gate = shape.shared_gate
             shared = shared * torch.sigmoid(seeded(name, x.device, lambda: gate(flat)))
