@@ -14,6 +14,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from tests.bench import rivals
+from tests.engine.fused import families
 from tests.tiny_model import build_tiny_model
 from tunesmith_core import files
 from tunesmith_core.errors import EXIT_DONE, UserError
@@ -218,9 +219,35 @@ def test_floor_knows_every_product_of_the_model(tiny_model: Path) -> None:
     model = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", r=4, target_modules="all-linear"))
     shapes = floor.Shapes.of(model)
     # Two layers: q, o; k, v; gate, up; down.
-    assert shapes.products == Counter({(64, 64): 4, (64, 32): 4, (64, 128): 4, (128, 64): 2})
+    assert shapes.products == Counter({(64, 64, 1): 4, (64, 32, 1): 4, (64, 128, 1): 4, (128, 64, 1): 2})
     assert shapes.head == (64, NUM_TOKEN_IDS)
-    assert (shapes.num_layers, shapes.num_heads, shapes.head_dim) == (2, 4, 16)
+    assert shapes.attentions == Counter({(4, 16, None): 2})
+
+
+def test_floor_knows_experts_and_heads_of_every_width() -> None:
+    experts = floor.Shapes.of(families.make("qwen3-moe", num_hidden_layers=1))
+    text = families.make("qwen3-moe").config
+    wide = (text.hidden_size, 2 * text.moe_intermediate_size, text.num_experts_per_tok)
+    assert experts.products[wide] == 1
+    assert experts.products[text.moe_intermediate_size, text.hidden_size, text.num_experts_per_tok] == 1
+    kinds = {(head_dim, reach) for _, head_dim, reach in floor.Shapes.of(families.make("gemma4")).attentions}
+    assert {head_dim for head_dim, _ in kinds} == {16, 32}
+    assert {reach for head_dim, reach in kinds if head_dim == 32} == {None}
+
+
+def test_a_window_counts_as_shorter_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = set()
+
+    def attention(_: object, num_documents: int, length: int, *__: int) -> tuple[float, float]:
+        asked.add((num_documents, length))
+        return 1.0, 1.0
+
+    monkeypatch.setattr(floor._Timer, "product", lambda *_: (1.0, 1.0))
+    monkeypatch.setattr(floor._Timer, "attention", attention)
+    model = families.make("gemma4")
+    window = model.config.sliding_window
+    floor.measure(model, torch.device("cpu"), torch.float32, num_tokens=1, num_documents=2, length=8 * window)
+    assert asked == {(2, 8 * window), (8, 2 * window)}
 
 
 def test_floor_adds_up(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +263,7 @@ def test_floor_adds_up(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(floor._Timer, "product", product)
     monkeypatch.setattr(floor._Timer, "attention", attention)
-    model = AutoModelForCausalLM.from_pretrained(tiny_model)
+    model = AutoModelForCausalLM.from_pretrained(tiny_model).requires_grad_(False)
     found = floor.measure(model, torch.device("cpu"), torch.float32, num_tokens=24, num_documents=2, length=16)
     once = 14 * 11 + 11 + 2 * 1100
     assert found == floor.Floor(replay_all_ms=once + 14 + 200, replay_none_ms=once)

@@ -20,8 +20,10 @@ from tunesmith_engine.kernels.wide_heads import Slice
 from tunesmith_engine.mixer_shapes import AttentionShape
 from tunesmith_engine.packed.batch import Documents
 
-SLICE_TOKENS = 512
-"""Queries of a slice: their weights and derivatives, 4 H R S bytes, are less than 8 H D T, which is planned for."""
+
+def slice_tokens(shape: AttentionShape) -> int:
+    """Return the queries of a slice, R = 2 D: weights and derivatives, 4 H R S bytes, fit the 8 H D T of a plan."""
+    return 2 * shape.head_dim
 
 
 class Wide(Backend):
@@ -94,11 +96,12 @@ class Wide(Backend):
 def _slices(documents: Documents, shape: AttentionShape) -> Iterator[Slice]:
     """Yield the slices of a batch, with the keys from the begin of their first query's document, or its window."""
     num_tokens, begin, document = sum(documents.lengths), 0, 0
-    for row in range(0, num_tokens, SLICE_TOKENS):
+    step = slice_tokens(shape)
+    for row in range(0, num_tokens, step):
         while row >= begin + documents.lengths[document]:
             begin += documents.lengths[document]
             document += 1
-        end = min(row + SLICE_TOKENS, num_tokens)
+        end = min(row + step, num_tokens)
         first = begin if shape.window is None else max(begin, row - shape.window + 1)
         yield Slice(slice(row, end), slice(first, end))
 

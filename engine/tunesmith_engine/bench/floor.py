@@ -1,11 +1,14 @@
 """The practical floor of a LoRA step: the model's own matrix products and attention, timed alone on this device.
 
 No step can be faster than each product with a frozen weight (forward, and backward for the input's gradient) and each
-attention once. A step that computes every layer twice needs the forward part of the layers twice.
+attention once. A step that computes every layer twice needs the forward part of the layers twice. Of experts, the rows
+of all tokens are one product; a token that sees so many before it is as much work as documents of twice the length.
+What has attention's place otherwise, as a scan, is left out, and so is all attention of a model that isn't understood.
 """
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import time
 from collections import Counter
@@ -15,6 +18,9 @@ from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from tunesmith_engine.fused.recognise import recognise
+from tunesmith_engine.shapes import NotFusableError, SparseShape
 
 NUM_WARMUPS, NUM_TIMES = 3, 10
 MOST_OUTPUT_NUMBERS = 2**31
@@ -33,32 +39,37 @@ class Floor:
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """The work of a model: how often a product [inputs -> outputs] comes, the head's, and attention.
+    """The work of a model.
 
     Attributes:
-        products: (inputs, outputs) -> number in all layers.
+        products: (inputs, outputs, rows of each token) -> number in all layers; experts have several rows of a token.
         head: (inputs, outputs).
+        attentions: (heads, numbers of a head, most tokens that a query sees or None) -> number of layers.
     """
 
-    products: Counter[tuple[int, int]]
+    products: Counter[tuple[int, int, int]]
     head: tuple[int, int]
-    num_layers: int
-    num_heads: int
-    head_dim: int
+    attentions: Counter[tuple[int, int, int | None]]
 
     @classmethod
     def of(cls, model: Any) -> Shapes:  # Any: a PeftModel or a transformers model
         """Read them off a model, whose adapters do not count."""
-        config, head = model.config.get_text_config(), model.get_output_embeddings()
-        products: Counter[tuple[int, int]] = Counter()
+        head = model.get_output_embeddings()
+        products: Counter[tuple[int, int, int]] = Counter()
         for name, module in model.named_modules():
             linear = isinstance(module, torch.nn.Linear) and "lora_" not in name
             if linear and module is not head and module is not getattr(head, "base_layer", None):
-                products[module.in_features, module.out_features] += 1
-        num_heads = config.num_attention_heads
-        head_dim = getattr(config, "head_dim", None) or config.hidden_size // num_heads
-        ends = (head.in_features, head.out_features)
-        return cls(products, ends, config.num_hidden_layers, num_heads, head_dim)
+                products[module.in_features, module.out_features, 1] += 1
+        attentions: Counter[tuple[int, int, int | None]] = Counter()
+        with contextlib.suppress(NotFusableError):
+            shape = recognise(model)
+            for each in shape.attentions:
+                attentions[each.num_heads, each.head_dim, each.window or each.chunk] += 1
+            for layer in shape.layers:
+                if isinstance(layer.mlp, SparseShape):
+                    products[shape.hidden_size, 2 * layer.mlp.width, layer.mlp.per_token] += 1
+                    products[layer.mlp.width, shape.hidden_size, layer.mlp.per_token] += 1
+        return cls(products, (head.in_features, head.out_features), attentions)
 
 
 def measure(
@@ -77,13 +88,15 @@ def measure(
     shapes = Shapes.of(model)
     timer = _Timer(device, dtype)
     forward_ms = backward_ms = 0.0
-    for (inputs, outputs), number in shapes.products.items():
-        forward, backward = timer.product(num_tokens, inputs, outputs)
+    for (inputs, outputs, num_rows), number in shapes.products.items():
+        forward, backward = timer.product(num_rows * num_tokens, inputs, outputs)
         forward_ms, backward_ms = forward_ms + number * forward, backward_ms + number * backward
     head_ms = sum(timer.product(num_tokens, *shapes.head))
-    attention, attention_backward = timer.attention(num_documents, length, shapes.num_heads, shapes.head_dim)
-    forward_ms += shapes.num_layers * attention
-    backward_ms += shapes.num_layers * attention_backward
+    for (num_heads, head_dim, reach), number in shapes.attentions.items():
+        as_long = min(length, 2 * reach) if reach else length
+        as_many = round(num_documents * length / as_long)
+        forward, backward = timer.attention(as_many, as_long, num_heads, head_dim)
+        forward_ms, backward_ms = forward_ms + number * forward, backward_ms + number * backward
     return Floor(2 * forward_ms + backward_ms + head_ms, forward_ms + backward_ms + head_ms)
 
 

@@ -26,7 +26,7 @@ from transformers.quantizers.quantizer_bnb_4bit import Bnb4BitHfQuantizer
 from tunesmith_core.expert_memory import is_of_experts
 from tunesmith_engine.model import mxfp4
 from tunesmith_engine.model.expert_places import HostRoom
-from tunesmith_engine.model.stacked import is_stack, packed_stack, stacks
+from tunesmith_engine.model.stacked import packed_stack, stack_of, stacks
 
 
 def pack_experts_too(host_room: HostRoom) -> None:
@@ -106,7 +106,7 @@ class _Pack(Bnb4bitQuantize):
 def _is_stack(model: Any, name: str) -> bool:  # Any: a transformers model
     """Return whether a weight is packed: other ones of three dimensions, of recurrences say, are far more sensitive."""
     module, _, role = name.rpartition(".")
-    return is_of_experts(name) and is_stack(model.get_submodule(module), role)
+    return is_of_experts(name) and stack_of(model.get_submodule(module), role) is not None
 
 
 # While adapters are put on and used

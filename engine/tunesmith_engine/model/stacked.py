@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
@@ -16,20 +18,38 @@ def packed_stack(module: Any, role: str) -> Any:  # Any: a module with attribute
     return original if hasattr(original, "quant_state") else None
 
 
-def is_stack(module: nn.Module, role: str) -> bool:
-    """Return whether a module's attribute is weights of three dimensions, packed or not."""
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """What stacked weights are, which reading the attribute would unpack first.
+
+    Attributes:
+        shape: of the numbers, [experts, ...].
+        dtype: of the numbers where they are not packed, else the format that they are unpacked to.
+        device: where they lie.
+    """
+
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+
+
+def stack_of(module: nn.Module, role: str) -> Stack | None:
+    """Return what a module's attribute is if it is weights of three dimensions, packed or not; else None."""
     if isinstance(module, nn.Conv1d):
-        return False
+        return None
     if (packed := packed_stack(module, role)) is not None:
-        return len(packed.quant_state.shape) == 3
-    weight = module._parameters.get(role)
-    return weight is not None and weight.dim() == 3
+        found = Stack(torch.Size(packed.quant_state.shape), packed.quant_state.dtype, packed.device)
+    elif (weight := module._parameters.get(role)) is not None:
+        found = Stack(weight.shape, weight.dtype, weight.device)
+    else:
+        return None
+    return found if len(found.shape) == 3 else None
 
 
 def stacks(module: nn.Module) -> list[str]:
     """Return which attributes of a module are weights of three dimensions."""
     packed = module.parametrizations if is_parametrized(module) else ()
-    return [role for role in (*module._parameters, *packed) if is_stack(module, role)]
+    return [role for role in (*module._parameters, *packed) if stack_of(module, role) is not None]
 
 
 def stacked_names(model: nn.Module) -> list[str]:

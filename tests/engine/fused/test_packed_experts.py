@@ -18,8 +18,10 @@ from tests.engine.fused.test_sparse import EXPERTS
 from tests.packed_models import with_experts_in_mxfp4
 from tunesmith_core.expert_memory import stacked_numbers
 from tunesmith_core.model_cards import read_model_card
+from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.model.load import load_model, num_parameters
 from tunesmith_engine.model.stacked import packed_stack, stacks
+from tunesmith_engine.shapes import SparseShape
 
 SIZES = {"hidden_size": 64, "moe_intermediate_size": 48, "intermediate_size": 32}
 
@@ -118,3 +120,16 @@ def test_weights_of_recurrences_are_not_packed(tmp_path: Path, kind: str) -> Non
     model = load_model(folder, compute(), four_bit=True)
     assert num_packed(model) == 0
     assert any(stacks(module) for module in model.modules())
+
+
+@pytest.mark.parametrize("name", ["qwen2-moe", "gemma4-a4b"])
+def test_recognising_packed_experts_unpacks_none(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, unpacked = in_four_bits(tmp_path, name), []
+
+    def unpack(packed: torch.Tensor, *given: Any) -> torch.Tensor:
+        unpacked.extend([packed] if packed.numel() > 1 and len(given[0].shape) == 3 else [])
+        return dequantize_4bit(packed, *given)
+
+    monkeypatch.setattr("bitsandbytes.nn.parametrize.F.dequantize_4bit", unpack)
+    assert all(isinstance(layer.mlp, SparseShape) for layer in recognise(model).layers)
+    assert unpacked == []

@@ -24,7 +24,7 @@ CASES = {
 
 @pytest.fixture(autouse=True)
 def _short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wide, "SLICE_TOKENS", 64)
+    monkeypatch.setattr(wide, "slice_tokens", lambda _: 64)
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from tunesmith_engine.fused.recognise.repeated import TriedRows
 from tunesmith_engine.fused.recognise.stand_ins import NUM_TOKENS, WIDTH, StandIns, agrees, copied, replaced, result_of
 from tunesmith_engine.kernels import expert_rows
 from tunesmith_engine.kernels.expert_rows import CLAMPED
+from tunesmith_engine.model.stacked import Stack, stack_of
 from tunesmith_engine.shapes import Beside, Gate, MlpShape, NotFusableError, SparseShape, Unfused
 
 ROLE = "experts"
@@ -47,10 +48,14 @@ def read_sparse(module: nn.Module) -> SparseShape | Unfused | None:
     """Return the shape of a mixture of experts, the module itself where it isn't understood; None if it is none."""
     wrapped = getattr(module, ROLE, None)
     experts = _unwrapped(wrapped) if isinstance(wrapped, nn.Module) else None
-    if experts is None or not all(_is_stacked(getattr(experts, role, None)) for role in WEIGHTS):
+    if experts is None:
+        return None
+    found = [stack_of(experts, role) for role in WEIGHTS]
+    stacks = [stack for stack in found if stack is not None and stack.dtype.is_floating_point]
+    if len(stacks) < len(WEIGHTS):
         return None
     try:
-        return _read("mlp", module, wrapped, experts)
+        return _read("mlp", module, wrapped, experts, stacks[-1])
     except NotFusableError as error:
         # The sentence names no layer: it is the same for all, and counted.
         return Unfused(module, error.message)
@@ -62,11 +67,7 @@ def _unwrapped(module: nn.Module) -> nn.Module:
     return module
 
 
-def _is_stacked(weight: Any) -> bool:  # Any: whatever has the name
-    return isinstance(weight, torch.Tensor) and weight.dim() == 3 and weight.is_floating_point()
-
-
-def _read(name: str, module: nn.Module, wrapped: Any, experts: nn.Module) -> SparseShape:
+def _read(name: str, module: nn.Module, wrapped: Any, experts: nn.Module, down: Stack) -> SparseShape:
     branch_norms = None
     if isinstance(module, Branches):
         # Code of our own, which stands for the layer's.
@@ -80,7 +81,6 @@ def _read(name: str, module: nn.Module, wrapped: Any, experts: nn.Module) -> Spa
         raise NotFusableError("{name} adds noise to its input ({attribute}).", name=name, attribute=noise[0])
     is_repeated = repeated.takes_all(experts)
     transposed = is_repeated or bool(getattr(experts, "is_transposed", False))
-    down: torch.Tensor = experts.down_proj
     width = down.shape[1] if transposed else down.shape[2]
     shared_role = first_of(module, SHARED) or ""
     shared_module: nn.Module | None = getattr(module, shared_role) if shared_role else None
@@ -90,7 +90,7 @@ def _read(name: str, module: nn.Module, wrapped: Any, experts: nn.Module) -> Spa
         role=ROLE,
         experts=experts,
         wrapped=wrapped,
-        num_experts=len(down),
+        num_experts=down.shape[0],
         width=width,
         per_token=0,
         gate=_read_gate(f"{name}.{ROLE}", experts, transposed),
@@ -105,7 +105,7 @@ def _read(name: str, module: nn.Module, wrapped: Any, experts: nn.Module) -> Spa
         branch_norms=branch_norms,
         unfused_shared=shared.reason if isinstance(shared, Unfused) else None,
     )
-    return _tried(name, shape)
+    return _tried(name, shape, down)
 
 
 def _read_gate(name: str, experts: nn.Module, transposed: bool) -> Gate:
@@ -178,17 +178,17 @@ def _expert(
     return product("down_proj", expert_rows._activate_rows_twin(gate_up, gate, inner))[0]
 
 
-def _tried(name: str, shape: SparseShape) -> SparseShape:
+def _tried(name: str, shape: SparseShape, down: Stack) -> SparseShape:
     """Return a shape with what the block's own code tells: experts of each token, the factor, and what it returns.
 
     Raises:
         NotFusableError: the block combines its parts in another way.
     """
-    module, weight = shape.module, shape.experts.down_proj
-    if weight.is_meta:
+    module = shape.module
+    if down.device.type == "meta":
         raise NotFusableError("{name} has no weights to try.", name=name)
-    hidden = weight.shape[2] if shape.transposed else weight.shape[1]
-    x = StandIns().numbers(1, NUM_TOKENS, hidden).to(weight.device, weight.dtype)
+    hidden = down.shape[2] if shape.transposed else down.shape[1]
+    x = StandIns().numbers(1, NUM_TOKENS, hidden).to(down.device, down.dtype)
     parts: dict[str, nn.Module] = {shape.role: _Tried() if not shape.scores else TriedRows(shape.num_experts)}
     if shape.shared_role:
         parts[shape.shared_role] = _Shared()
