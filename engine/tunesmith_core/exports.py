@@ -13,9 +13,10 @@ from tunesmith_core.checkpoint_manifest import step_of
 from tunesmith_core.checkpoint_manifest import weight_files as checkpoint_weights
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
-from tunesmith_core.model_folder import local_folder, open_model_folder, read_weights
+from tunesmith_core.model_folder import local_folder, open_model_folder, read_layout
 from tunesmith_core.objectives import HEADS
 from tunesmith_core.operations.kinds.export import ExportFormat, ExportSpec
+from tunesmith_core.packed_weights import Layout
 from tunesmith_core.protocol import read_journal
 from tunesmith_core.runs import ADAPTER_FILES, Run, RunState, RunStatus, display_name, slug
 from tunesmith_core.safetensors_header import BITS, Tensor
@@ -140,8 +141,8 @@ def _bytes_of(paths: Sequence[Path]) -> int:
     return sum(path.stat().st_size for path in paths if path.is_file())
 
 
-def base_tensors(run: Run) -> dict[str, Tensor]:
-    """Return the weights of a run's base model by their names; {} where it is not on this computer.
+def base_layout(run: Run) -> Layout:
+    """Return the weights of a run's base model; none where it is not on this computer.
 
     Raises:
         TunesmithError: what `load_spec`, `local_folder` and `open_model_folder` find.
@@ -149,9 +150,9 @@ def base_tensors(run: Run) -> dict[str, Tensor]:
     model = run.load_spec().model
     folder = local_folder(model.path, model.revision)
     if folder is None:
-        return {}
+        return Layout({})
     open_model_folder(folder)
-    return read_weights(folder)
+    return read_layout(folder)
 
 
 def formats_of(objective: str) -> tuple[ExportFormat, ...]:
@@ -174,17 +175,19 @@ def become_bfloat16(formats: Collection[str]) -> bool:
     return FLOAT_FORMATS & set(formats) <= WIDE_FORMATS
 
 
-def whole_sizes(tensors: Mapping[str, Tensor]) -> dict[str, int]:
+def whole_sizes(layout: Layout) -> dict[str, int]:
     """Return about how many bytes a whole model takes, by `ExportSpec.label`; {} where its weights are not known.
 
     Args:
-        tensors: of the base model.
+        layout: of the base model's weights.
     """
+    tensors = layout.weights
     if not tensors:
         return {}
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    published = {name for name, packed in layout.packed.items() if packed.format == "mxfp4"}
     return {"merged": _merged_bytes(tensors)} | {
-        f"gguf-{name}": gguf_types.about_bytes(name, shapes) for name in gguf_types.FILE_TYPES
+        f"gguf-{name}": gguf_types.about_bytes(name, shapes, published) for name in gguf_types.FILE_TYPES
     }
 
 

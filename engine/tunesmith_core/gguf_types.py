@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from tunesmith_core.operations.kinds.export import GgufType
@@ -19,11 +19,15 @@ BLOCKS = {
     "Q4_K": (256, 144),
     "Q5_1": (32, 24),
     "Q5_0": (32, 22),
+    "MXFP4": (32, 17),
 }
 """How many numbers a block has and how many bytes it takes, by llama.cpp's names of the formats."""
 
 FALLBACKS = {"Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
 """For rows that are no multiple of a block of 256 numbers, as llama.cpp chooses them."""
+
+WIDE = ("F32", "F16", "BF16")
+"""Formats that some programs choose to calculate with; the others are for less memory."""
 
 HEADER_BYTES = 64 << 20
 """More than vocabulary, merges and template of any tokenizer take."""
@@ -83,17 +87,24 @@ def fitting(number_format: str, columns: int) -> str:
     return "F16"
 
 
-def about_bytes(type_name: str, shapes: Mapping[str, tuple[int, ...]]) -> int:
+def about_bytes(type_name: str, shapes: Mapping[str, tuple[int, ...]], published: Collection[str] = ()) -> int:
     """Return about how many bytes the weights of a file take.
 
     Args:
         type_name: a key of FILE_TYPES.
         shapes: of the weights, by their names in the model's own files.
+        published: names of those that are published in MXFP4: they stay in it where the file has no wide format.
     """
     file_type = FILE_TYPES[type_name]
     shapes = {name: shape for name, shape in shapes.items() if not _LEFT_OUT.search(name)}
     head = _HEAD if any(_HEAD.search(name) for name in shapes) else _EMBEDDING
-    return round(sum(_bytes_of(file_type, name, shape, head) for name, shape in shapes.items()))
+    kept = () if file_type.matrices in WIDE else published
+    return round(
+        sum(
+            _in("MXFP4", shape) if name in kept else _bytes_of(file_type, name, shape, head)
+            for name, shape in shapes.items()
+        )
+    )
 
 
 def _bytes_of(file_type: FileType, name: str, shape: tuple[int, ...], head: re.Pattern[str]) -> float:

@@ -15,6 +15,7 @@ from tunesmith_core.gguf_types import FILE_TYPES, HEADER_BYTES, about_bytes, rec
 from tunesmith_core.operations.command import command_of
 from tunesmith_core.operations.kind import AbsolutePath, RunFolder
 from tunesmith_core.operations.kinds.export import EXPORT, ExportSpec
+from tunesmith_core.packed_weights import Layout, Packed
 from tunesmith_core.protocol import JournalWriter
 from tunesmith_core.runs import Run, create_run
 from tunesmith_core.safetensors_header import Tensor
@@ -94,10 +95,10 @@ def test_a_run_without_anything_trained_has_nothing(run: Run) -> None:
 def test_weights_of_the_base_model_are_read_from_its_folder(make_spec: Make, model_folder: Path) -> None:
     spec = make_spec("a")
     spec.model.path = str(model_folder)
-    tensors = exports.base_tensors(create_run(spec))
-    assert tensors["embed_tokens.weight"] == Tensor("F32", (16, 8))
+    layout = exports.base_layout(create_run(spec))
+    assert layout.weights["embed_tokens.weight"] == Tensor("F32", (16, 8))
     spec.model.path = "org/name"
-    assert exports.base_tensors(create_run(spec)) == {}
+    assert exports.base_layout(create_run(spec)).weights == {}
 
 
 def test_bytes_follow_the_number_formats_of_the_file() -> None:
@@ -120,11 +121,21 @@ def test_types_are_sorted_by_size_and_small_models_keep_more_bits() -> None:
 
 def test_every_number_format_of_a_file_has_its_size() -> None:
     named = {each for mix in FILE_TYPES.values() for each in (mix.matrices, mix.head, mix.finer, mix.fused) if each}
-    assert named | set(gguf_types.FALLBACKS.values()) == set(gguf_types.BLOCKS)
+    assert named | set(gguf_types.FALLBACKS.values()) | {"MXFP4"} == set(gguf_types.BLOCKS)
+
+
+def test_what_is_published_in_few_bits_is_announced_in_them() -> None:
+    experts = {"model.layers.0.mlp.experts.down_proj": Tensor("BF16", (4, 96, 64))}
+    packed = {name: Packed("mxfp4", {}, {}) for name in experts}
+    sizes = exports.whole_sizes(Layout({"a": experts}, packed))
+    assert sizes["gguf-q8_0"] == sizes["gguf-q4_k_m"] == 4 * 96 * 64 // 32 * 17
+    assert sizes["gguf-f16"] == 4 * 96 * 64 * 2
 
 
 def test_an_export_needs_more_room_than_it_keeps() -> None:
-    sizes = exports.whole_sizes({"a.q_proj.weight": Tensor("F32", (1024, 1024)), "ids": Tensor("I32", (2,))})
+    sizes = exports.whole_sizes(
+        Layout({"a": {"a.q_proj.weight": Tensor("F32", (1024, 1024)), "ids": Tensor("I32", (2,))}})
+    )
     spare, base = exports.SPARE_BYTES, 2 << 20
     assert sizes["merged"] == base + 8
     merged = exports.size_of(ExportSpec(FOLDER), sizes, 7)
@@ -139,11 +150,11 @@ def test_an_export_needs_more_room_than_it_keeps() -> None:
 
 def test_numbers_of_16_bits_stay_what_they_are() -> None:
     mixed = {"a": Tensor("F32", (8,)), "b": Tensor("BF16", (8,))}
-    assert exports.whole_sizes(mixed)["merged"] == 8 * 4 + 8 * 2
+    assert exports.whole_sizes(Layout({"a": mixed}))["merged"] == 8 * 4 + 8 * 2
 
 
 def test_without_the_base_model_the_adapter_alone_has_a_size() -> None:
-    assert exports.whole_sizes({}) == {}
+    assert exports.whole_sizes(Layout({})) == {}
     assert exports.size_of(ExportSpec(FOLDER, format="gguf"), {}, 7) is None
     assert exports.size_of(ExportSpec(FOLDER, format="adapter"), {}, 7) is not None
 

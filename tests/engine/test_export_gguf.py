@@ -26,7 +26,7 @@ from tests.packed_models import with_experts_in_mxfp4
 from tests.real_runs import example_model
 from tunesmith_core import paths
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.exports import base_tensors, whole_sizes
+from tunesmith_core.exports import base_layout, whole_sizes
 from tunesmith_core.protocol import read_journal
 from tunesmith_core.runs import Run
 from tunesmith_engine.export import proof
@@ -202,7 +202,7 @@ def test_files_of_fewer_bits_pass(type_name: str, tmp_path: Path) -> None:
     assert "Compared with the trained model" in card
     # What the window announces before, without vocabulary and template.
     size = next((tmp_path / "out").glob("*.gguf")).stat().st_size
-    assert 0 <= size - whole_sizes(base_tensors(run))[f"gguf-{type_name}"] < 1 << 16
+    assert 0 <= size - whole_sizes(base_layout(run))[f"gguf-{type_name}"] < 1 << 16
 
 
 @pytest.mark.long

@@ -14,7 +14,7 @@ from tunesmith_core.exports import (
     FORMATS,
     Saved,
     Size,
-    base_tensors,
+    base_layout,
     export_folder,
     folder_name,
     formats_of,
@@ -28,8 +28,8 @@ from tunesmith_core.operations.folder import OperationStatus
 from tunesmith_core.operations.kind import AbsolutePath, RunFolder
 from tunesmith_core.operations.kinds.export import ExportFormat, ExportSpec, GgufType
 from tunesmith_core.other_programs import find_lm_studio, find_ollama, ollama_name
+from tunesmith_core.packed_weights import Layout
 from tunesmith_core.runs import Run, display_name
-from tunesmith_core.safetensors_header import Tensor
 from tunesmith_core.trained_parts import FULL
 from tunesmith_gui.tr import core_text, fill, number, size, translate
 
@@ -83,12 +83,12 @@ def look(run: Run) -> Facts:
     """
     spec = run.load_spec()
     is_full = spec.adapter.kind == FULL
-    tensors, problem = dict[str, Tensor](), None
+    layout, problem = Layout({}), None
     try:
-        tensors = base_tensors(run)
+        layout = base_layout(run)
     except TunesmithError as error:
         problem = error
-    sizes = whole_sizes(tensors)
+    sizes = whole_sizes(layout)
     # Two bytes a number, but for an unknown model, which is taken for a large one.
     num_parameters = sizes.get("gguf-f16", 2 * gguf_types.SMALL_PARAMETERS) // 2
     recommended = gguf_types.recommended_type(num_parameters)

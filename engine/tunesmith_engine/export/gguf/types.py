@@ -14,7 +14,7 @@ from gguf.quants import dequantize, quantize
 from numpy.typing import NDArray
 
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.gguf_types import FILE_TYPES, FileType, fitting
+from tunesmith_core.gguf_types import FILE_TYPES, WIDE, FileType, fitting
 
 Q = NumberFormat
 F = LlamaFileType
@@ -28,8 +28,6 @@ of 256 a float32 (`quantize_row_q8_K_ref`).
 
 BY_LIBGGUF = frozenset({Q.Q4_K, Q.Q5_K, Q.Q6_K})
 
-WIDE = ("F32", "F16", "BF16")
-"""Formats that some programs choose to calculate with; the others are for less memory."""
 IN_32_BITS = ("ffn_gate_inp", "shortconv.conv", "ssm_conv1d")
 
 _LAYER = re.compile(r"blk\.(\d+)\.(.+)\.weight")
