@@ -142,9 +142,18 @@ def table_item(text: str) -> QTableWidgetItem:
     return QTableWidgetItem(line(text))
 
 
+_BESIDE_CHOICE_PX = 56
+"""Margins, an icon and a scroll bar."""
+_WIDEST_LIST_PX = 560
+"""Which the smallest window has room for."""
+
+
 def add_choice(combo: QComboBox, text: str, value: Any, icon: QIcon | None = None) -> None:  # Any: whatever is chosen
-    """Appends a choice to a list that opens."""
+    """Appends a choice to a list that opens, which is as wide as its longest one even where its box is narrow."""
     combo.addItem(icon or QIcon(), line(text), value)
+    wanted = combo.fontMetrics().horizontalAdvance(line(text)) + _BESIDE_CHOICE_PX
+    opened = combo.view()
+    opened.setMinimumWidth(max(opened.minimumWidth(), min(wanted, _WIDEST_LIST_PX)))
 
 
 def set_choice_tip(combo: QComboBox, place: int, text: str) -> None:

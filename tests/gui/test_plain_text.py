@@ -338,3 +338,21 @@ def test_a_copied_command_is_letters_and_names_the_same_file(name: str) -> None:
     environment = {**os.environ, "LC_ALL": "C.UTF-8"}
     found = subprocess.run(shell, capture_output=True, check=True, env=environment).stdout.decode()
     assert found == f"/runs/{name}/spec.json"
+
+
+def test_an_opened_list_is_as_wide_as_its_longest_choice(qtbot: QtBot) -> None:
+    combo = QComboBox()
+    qtbot.addWidget(combo)
+    combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+    for text in ("No", "Keep the model's answers to questions of every kind"):
+        plain_text.add_choice(combo, text, text)
+    combo.resize(90, combo.sizeHint().height())
+    combo.show()
+    combo.showPopup()
+    settle()
+    opened = combo.view()
+    room = opened.viewport().width()
+    assert combo.width() < 100 < opened.sizeHintForColumn(0) <= room
+    plain_text.add_choice(combo, "long " * 200, "")
+    assert opened.minimumWidth() < 600
+    combo.hidePopup()
