@@ -142,8 +142,8 @@ def table_item(text: str) -> QTableWidgetItem:
     return QTableWidgetItem(line(text))
 
 
-_BESIDE_CHOICE_PX = 56
-"""Margins, an icon and a scroll bar."""
+_BESIDE_CHOICE_PX = 88
+"""Margins, the space round a choice, an icon and a scroll bar."""
 _WIDEST_LIST_PX = 560
 """Which the smallest window has room for."""
 
