@@ -188,6 +188,13 @@ def test_parts_of_another_weight_are_named(
         open_model_folder(model_folder)
 
 
+def test_groups_of_awq_are_equally_long(model_folder: Path) -> None:
+    three = words(("qzeros", "I32", [3, 6]), ("scales", "F16", [3, 48]))
+    folder_of(model_folder, METHODS["awq"], AWQ | three)
+    with pytest.raises(TunesmithError, match="don't fit together"):
+        open_model_folder(model_folder)
+
+
 def test_blocks_of_mxfp4_have_32_numbers(model_folder: Path) -> None:
     name = "model.layers.0.mlp.experts.down_proj_blocks"
     folder_of(model_folder, METHODS["mxfp4"], MXFP4 | {name: ("U8", [2, 48, 1, 8])})

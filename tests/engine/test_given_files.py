@@ -20,13 +20,14 @@ from tests.engine.conftest import events, train
 from tests.engine.prepared import prepare
 from tests.workbooks import write_workbook
 from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.messages import joined
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_engine.data import members
 from tunesmith_engine.data.members import is_plain_name
 from tunesmith_engine.data.preview import preview
-from tunesmith_engine.data.read import Source
+from tunesmith_engine.data.read import Source, _together
 
 MakeSpec = Callable[..., RunSpec]
 
@@ -337,6 +338,12 @@ def several(tiny_spec: MakeSpec, tmp_path: Path) -> RunSpec:
     paths[1].write_text(CSV)
     spec.data.sources = [SourceSpec(path=str(path)) for path in paths]
     return spec
+
+
+def test_notes_of_several_files_are_said_once_and_of_three_at_most() -> None:
+    said = ["one", "one", "two", "three", "four"]
+    assert _together({"odd": words} for words in said) == {"odd": joined(["one", "two", "three"])}
+    assert _together([{"odd": "one"}, {"odd": "one"}, {"other": "two"}]) == {"odd": "one", "other": "two"}
 
 
 def test_several_files_are_previewed_and_prepared_together(several: RunSpec, tiny_model: Path) -> None:
