@@ -16,6 +16,9 @@ from tunesmith_core.kernel_words import FUSED, NOT_FUSED
 from tunesmith_core.messages import Message
 from tunesmith_engine.device import Compute
 from tunesmith_engine.fused.activations import ActivationStore
+from tunesmith_engine.fused.altup_block import AltUpBlock, coefficients_of
+from tunesmith_engine.fused.altup_ends import AltUpEnds
+from tunesmith_engine.fused.altup_layer import AltUpLayer
 from tunesmith_engine.fused.arena import AdapterArena
 from tunesmith_engine.fused.attention_block import AttentionBlock
 from tunesmith_engine.fused.balance import Balance
@@ -25,6 +28,7 @@ from tunesmith_engine.fused.delta_block import DeltaBlock
 from tunesmith_engine.fused.experts import Experts
 from tunesmith_engine.fused.head import Head
 from tunesmith_engine.fused.latent_block import LatentBlock
+from tunesmith_engine.fused.laurel_block import LaurelBlock
 from tunesmith_engine.fused.layer import FusedLayer, Mixer
 from tunesmith_engine.fused.masks import Masks
 from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
@@ -86,6 +90,8 @@ class LayerProjections:
         per_layer_gate, per_layer_output: of a third block.
         query_expansion, expansion: of latents; those of output gates and of decays for the channel-wise delta rule.
         scan_inputs, scan_output: of a scan beside attention.
+        laurel_left, laurel_right: of a branch beside it.
+        predicting, correcting: what weighs several streams.
     """
 
     attention_inputs: Projection | PlainModules | None
@@ -99,6 +105,10 @@ class LayerProjections:
     expansion: Projection | PlainModules | None = None
     scan_inputs: Projection | PlainModules | None = None
     scan_output: Projection | PlainModules | None = None
+    laurel_left: Projection | PlainModules | None = None
+    laurel_right: Projection | PlainModules | None = None
+    predicting: PlainModules | None = None
+    correcting: PlainModules | None = None
 
     def all(self) -> list[Projection | PlainModules]:
         """Return those that there are, the experts left out."""
@@ -108,7 +118,8 @@ class LayerProjections:
         """Return those that take all rows of a micro-batch at once."""
         parts = self.attention_inputs, self.attention_output, self.per_layer_gate, self.per_layer_output
         others = self.query_expansion, self.expansion, self.scan_inputs, self.scan_output
-        return [part for part in (*parts, *others) if part is not None]
+        beside = self.laurel_left, self.laurel_right, self.predicting, self.correcting
+        return [part for part in (*parts, *others, *beside) if part is not None]
 
     def for_tiles(self) -> list[Projection | PlainModules]:
         """Return those that take a tile of rows after the other."""
@@ -119,11 +130,12 @@ class LayerProjections:
 class Parts:
     """What a plan of the memory decides about."""
 
-    layers: Sequence[FusedLayer | PlainLayer]
+    layers: Sequence[FusedLayer | PlainLayer | AltUpLayer]
     head: Head
     workspace: Workspace
     store: ActivationStore
     per_layer: PerLayerTable | None = None
+    altup: AltUpEnds | None = None
 
 
 class Assembly:
@@ -157,14 +169,27 @@ class Assembly:
         self.tables = Tables(base_model(model), shape.embedding, head, self.scratch, compute.dtype)
         self._per_layer: Projection | None = None
         if shape.per_layer:
-            found = self._projection((shape.per_layer.projection,), 0, "", Message("The per-layer inputs"))
-            if isinstance(found, PlainModules):
-                raise NotFusableError("The model needs plain PyTorch. {reason}", reason=self._unfused[""][0])
-            self._per_layer = found
+            (self._per_layer,) = self._before_layers([shape.per_layer.projection], Message("The per-layer inputs"))
+        self._altup: tuple[list[Projection], list[Projection]] | None = None
+        if shape.altup:
+            ends, what = shape.altup, Message("The projections of streams")
+            self._altup = self._before_layers(ends.projections, what), self._before_layers(ends.back, what)
         self.use([self._layer_projections(index, layer) for index, layer in enumerate(shape.layers)])
         self.places = Places(model, shape.embedding, compute.device, self._embedding_stays)
         if self._is_full:
             self.gradients = self._weight_gradients(head)
+
+    def _before_layers(self, modules: Sequence[nn.Module], what: str) -> list[Projection]:
+        """Return a projection of each module, without which no layer runs.
+
+        Raises:
+            NotFusableError: one of them runs as it was written.
+        """
+        found = [self._projection((module,), 0, "", what) for module in modules]
+        projections = [part for part in found if isinstance(part, Projection)]
+        if len(projections) < len(found):
+            raise NotFusableError("The model needs plain PyTorch. {reason}", reason=self._unfused[""][0])
+        return projections
 
     def use(self, projections: list[LayerProjections]) -> None:
         """Let the layers that are built from now on multiply with these."""
@@ -177,7 +202,8 @@ class Assembly:
     def _of_body(self) -> list[Projection | PlainModules]:
         """All linear layers below the head."""
         before = [self._per_layer] if self._per_layer else []
-        return [*before, *(part for parts in self.projections for part in parts.all())]
+        ends = [part for side in self._altup or () for part in side]
+        return [*before, *ends, *(part for parts in self.projections for part in parts.all())]
 
     def _weight_gradients(self, head: Projection) -> WeightGradients | None:
         """Return where the gradients of trained weights are added up; None where nothing is trained."""
@@ -218,7 +244,8 @@ class Assembly:
     def lowest_trained(self) -> tuple[int, bool]:
         """The lowest layer that the backward pass must reach, and whether it needs the gradient of that one's input."""
         if self.gradients is None:
-            return 0, self.tables.trains_embedding
+            trains_streams = self._altup is not None and any(part.num_ranks for part in self._altup[0])
+            return 0, self.tables.trains_embedding or trains_streams
         positions = self.shape.positions
         norm = self.shape.embedding_norm
         if norm and norm.trained_parameters:
@@ -270,7 +297,9 @@ class Assembly:
             inputs = self._as_written(index, attention.module)
         elif attention is not None:
             inputs, output = self._around_mixer(layer.name, branches_of(attention)[0])
-        beside = self._around_mixer(layer.name, attention.scan) if isinstance(attention, ParallelShape) else ()
+        scan: Sequence[Projection | PlainModules | None] = (None, None)
+        if isinstance(attention, ParallelShape):
+            scan = self._around_mixer(layer.name, attention.scan)
         expansions: list[Projection | PlainModules | None] = [None, None]
         if isinstance(attention, LatentShape | ChannelDeltaShape):
             what = Message("Attention's expansions")
@@ -295,7 +324,14 @@ class Assembly:
         if self.compute.device.type == "cuda":
             # Weights have moved into wider buffers; what they left must serve the next layer's.
             torch.cuda.empty_cache()
-        return LayerProjections(inputs, output, gate_up, down, experts, *third, *expansions, *beside)
+        laurel: list[Projection | PlainModules | None] = [None, None]
+        if layer.laurel:
+            pair, what = (layer.laurel.left, layer.laurel.right), Message("Laurel")
+            laurel = [self._projection((part,), place, layer.name, what) for place, part in enumerate(pair)]
+        weighing = coefficients_of(layer.altup, hidden, self._autocast) if layer.altup else ()
+        return LayerProjections(
+            inputs, output, gate_up, down, experts, *third, *expansions, *scan, *laurel, *weighing
+        )
 
     def _around_mixer(
         self, layer: str, mixer: Branch
@@ -435,7 +471,8 @@ class Assembly:
             torch.cuda.empty_cache()
         tile_tokens = min(tiling.mlp_tokens, capacity_tokens)
         store = ActivationStore(buffers, policies, capacity_tokens, self.compute.device, tile_tokens=tile_tokens)
-        return Parts(layers, head, workspace, store, self.per_layer_of(workspace, capacity_tokens))
+        before = self.per_layer_of(workspace, capacity_tokens), self.altup_of(workspace, capacity_tokens)
+        return Parts(layers, head, workspace, store, *before)
 
     def head_of(self, workspace: Workspace, capacity_tokens: int, tiling: Tiling) -> Head:
         """Return the end of the model, which reserves what it needs in the workspace."""
@@ -452,9 +489,9 @@ class Assembly:
 
     def layers(
         self, policies: Sequence[LayerPolicy], workspace: Workspace, capacity_tokens: int, tiling: Tiling
-    ) -> list[FusedLayer | PlainLayer]:
+    ) -> list[FusedLayer | PlainLayer | AltUpLayer]:
         """Return the layers, which reserve what they need in the workspace."""
-        layers: list[FusedLayer | PlainLayer] = []
+        layers: list[FusedLayer | PlainLayer | AltUpLayer] = []
         tile_tokens = min(tiling.mlp_tokens, capacity_tokens)
         for index, (shape, parts, policy) in enumerate(zip(self.shape.layers, self.projections, policies, strict=True)):
             hidden = self.shape.hidden_size
@@ -467,8 +504,23 @@ class Assembly:
             mlp = self._mlp(shape, parts, workspace, tile_tokens, policy.level == "none")
             widths = hidden, self.gradient_width
             third = self._per_layer_block(shape, parts, workspace, capacity_tokens)
-            layers.append(FusedLayer(index, shape, mixer, mlp, *widths, self.gradients, third))
+            if shape.altup and parts.predicting and parts.correcting:
+                laurel = self._laurel(shape, parts, workspace, capacity_tokens)
+                blocks = FusedLayer(index, shape, mixer, mlp, *widths, self.gradients, laurel=laurel)
+                pair, room = (parts.predicting, parts.correcting), (workspace, capacity_tokens, hidden)
+                altup = AltUpBlock(shape.altup, *pair, *room)
+                layers.append(AltUpLayer(index, shape, blocks, altup, third, *room))
+            else:
+                layers.append(FusedLayer(index, shape, mixer, mlp, *widths, self.gradients, third))
         return layers
+
+    def _laurel(
+        self, shape: LayerShape, parts: LayerProjections, workspace: Workspace, capacity_tokens: int
+    ) -> LaurelBlock | None:
+        left, right = parts.laurel_left, parts.laurel_right
+        if shape.laurel is None or left is None or right is None:
+            return None
+        return LaurelBlock(shape.laurel, left, right, workspace, capacity_tokens, self.shape.hidden_size)
 
     def _mixer(
         self,
@@ -534,6 +586,13 @@ class Assembly:
             return None
         hidden, embeds = self.shape.hidden_size, self.tables.trains_embedding
         return PerLayerTable(shape, projection, workspace, capacity_tokens, hidden, embeds)
+
+    def altup_of(self, workspace: Workspace, capacity_tokens: int) -> AltUpEnds | None:
+        """Return what is at the ends of several streams, which reserves what it needs in the workspace."""
+        if self._altup is None:
+            return None
+        sizes = capacity_tokens, self.shape.hidden_size, self.gradient_width
+        return AltUpEnds(*self._altup, workspace, *sizes, self.tables.trains_embedding)
 
     def _per_layer_block(
         self, shape: LayerShape, parts: LayerProjections, workspace: Workspace, capacity_tokens: int

@@ -391,6 +391,7 @@ class MemoryPlanner:
         layers = assembly.layers(policies, workspace, capacity, tiling)
         assembly.head_of(workspace, capacity, tiling)
         assembly.per_layer_of(workspace, capacity)
+        assembly.altup_of(workspace, capacity)
         buffers = [layer.buffers(policy.level == "none", dtype) for layer, policy in zip(layers, policies, strict=True)]
         return buffers, workspace.num_bytes
 

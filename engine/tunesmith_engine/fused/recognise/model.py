@@ -13,7 +13,8 @@ from torch import nn
 from torch.nn import functional
 from transformers.modeling_outputs import MoeModelOutputWithPast
 
-from tunesmith_engine.fused.recognise import balance, per_layer, words
+from tunesmith_engine.altup_shapes import AltUpEndsShape
+from tunesmith_engine.fused.recognise import altup, balance, per_layer, words
 from tunesmith_engine.fused.recognise.biases import BIASES, slopes_of
 from tunesmith_engine.fused.recognise.body import AMONG_IMAGES, Body, body_of, first_of, head_of
 from tunesmith_engine.fused.recognise.parts import check_no_dropout, linear_sizes, normalise, read_norm
@@ -157,6 +158,11 @@ def read_embedding(body: Body) -> tuple[nn.Embedding, float, PositionTable | Non
 def read_per_layer(body: Body) -> PerLayerInputs | None:
     """Return how what layers have of their own is made; see `per_layer.read_inputs`."""
     return per_layer.read_inputs(body, _small_embedding(plain(body.part(body.embedding)), StandIns()))
+
+
+def read_altup(body: Body) -> AltUpEndsShape | None:
+    """Return what is at the ends of several streams; see `altup.read_ends`."""
+    return altup.read_ends(body, _small_embedding(plain(body.part(body.embedding)), StandIns()).float())
 
 
 def read_logits(whole: AnyModel) -> tuple[float, float | None]:

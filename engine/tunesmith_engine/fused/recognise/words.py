@@ -171,6 +171,20 @@ OWN_INPUTS_MODEL = frozenset(
 )
 """Of its decoder."""
 
+ALTUP_LAYER = frozenset(
+    "altup altup_active_idx altup_correct_scale clone correct laurel math multiply predict scale_corrected_output sqrt "
+    "torch".split()
+)
+"""Of a layer with several streams, beside the others."""
+
+ALTUP_MODEL = frozenset(
+    "altup_num_inputs altup_projections altup_unembed_projections append clamp keepdim mean stack".split()
+)
+"""Of its decoder."""
+
+CUT_MLP = frozenset({"_gaussian_topk", "activation_sparsity"})
+"""Of an MLP whose activation reads the largest gates alone, beside the others."""
+
 BLOCKS_LAYER = frozenset(
     "attention_in_multiplier attn_out_multiplier dtype float32 mixer norm residual_in_fp32 ssm_out_multiplier to "
     "weight".split()
