@@ -17,6 +17,7 @@ from tunesmith_engine.fused.altup_block import AltUpBlock
 from tunesmith_engine.fused.altup_ends import SLOPES, STREAMS
 from tunesmith_engine.fused.layer import FusedLayer, Pass
 from tunesmith_engine.fused.per_layer_block import PerLayerBlock
+from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.shapes import LayerShape
 
@@ -46,6 +47,8 @@ class AltUpLayer:
         self.attention, self.mlp = blocks.attention, blocks.mlp
         self._blocks, self._altup, self._third = blocks, altup, third
         self._hidden_size, self._width = hidden_size, altup.shape.num_streams * hidden_size
+        parts = [altup.predicting, altup.correcting, *([third.gate, third.output] if third else [])]
+        self._plain = [part for part in parts if isinstance(part, PlainModules)]
         for region in (STREAMS, SLOPES):
             workspace.reserve(region, (capacity_tokens, self._width))
 
@@ -60,7 +63,7 @@ class AltUpLayer:
         """Go through the layer; x is [T, N d], and what is returned lies where the next layer's input does."""
         num_tokens, altup = now.batch.num_tokens, self._altup
         self._blocks.begin_forward()
-        for part in (altup.predicting, altup.correcting):
+        for part in self._plain:
             part.begin_forward()
         kept = now.store.forward(self.index, num_tokens)
         kept[KEPT].copy_(x)
@@ -89,7 +92,7 @@ class AltUpLayer:
         """
         num_tokens, altup, hidden = now.batch.num_tokens, self._altup, self._hidden_size
         self._blocks.begin_backward()
-        for part in (altup.predicting, altup.correcting):
+        for part in self._plain:
             part.begin_backward()
         kept, missing = now.store.backward(self.index, num_tokens)
         (slopes,), (streams,) = (now.workspace.carve(name, (num_tokens, self._width)) for name in (SLOPES, STREAMS))

@@ -30,6 +30,7 @@ from tunesmith_engine.fused.head import Head
 from tunesmith_engine.fused.latent_block import LatentBlock
 from tunesmith_engine.fused.laurel_block import LaurelBlock
 from tunesmith_engine.fused.layer import FusedLayer, Mixer
+from tunesmith_engine.fused.layer_projections import LayerProjections
 from tunesmith_engine.fused.masks import Masks
 from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
 from tunesmith_engine.fused.parallel_block import ParallelBlock
@@ -59,6 +60,7 @@ from tunesmith_engine.mixer_shapes import (
     ConvolutionShape,
     DeltaShape,
     LatentShape,
+    MixerShape,
     Norm,
     ParallelShape,
     StateSpaceShape,
@@ -76,54 +78,6 @@ from tunesmith_engine.shapes import (
     Unfused,
     UnfusedLayer,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class LayerProjections:
-    """The linear layers of a decoder layer, in the order in which they run.
-
-    The first one of a block is None where the other block is the whole layer, or for experts without a shared MLP; the
-    second also where the first is the block.
-
-    Attributes:
-        experts: those of a mixture; its shared MLP has the place of the MLP.
-        per_layer_gate, per_layer_output: of a third block.
-        query_expansion, expansion: of latents; those of output gates and of decays for the channel-wise delta rule.
-        scan_inputs, scan_output: of a scan beside attention.
-        laurel_left, laurel_right: of a branch beside it.
-        predicting, correcting: what weighs several streams.
-    """
-
-    attention_inputs: Projection | PlainModules | None
-    attention_output: Projection | PlainModules | None
-    mlp_inputs: Projection | PlainModules | None
-    mlp_down: Projection | PlainModules | None
-    experts: Experts | None = None
-    per_layer_gate: Projection | PlainModules | None = None
-    per_layer_output: Projection | PlainModules | None = None
-    query_expansion: Projection | PlainModules | None = None
-    expansion: Projection | PlainModules | None = None
-    scan_inputs: Projection | PlainModules | None = None
-    scan_output: Projection | PlainModules | None = None
-    laurel_left: Projection | PlainModules | None = None
-    laurel_right: Projection | PlainModules | None = None
-    predicting: PlainModules | None = None
-    correcting: PlainModules | None = None
-
-    def all(self) -> list[Projection | PlainModules]:
-        """Return those that there are, the experts left out."""
-        return [*self.for_whole_rows(), *self.for_tiles()]
-
-    def for_whole_rows(self) -> list[Projection | PlainModules]:
-        """Return those that take all rows of a micro-batch at once."""
-        parts = self.attention_inputs, self.attention_output, self.per_layer_gate, self.per_layer_output
-        others = self.query_expansion, self.expansion, self.scan_inputs, self.scan_output
-        beside = self.laurel_left, self.laurel_right, self.predicting, self.correcting
-        return [part for part in (*parts, *others, *beside) if part is not None]
-
-    def for_tiles(self) -> list[Projection | PlainModules]:
-        """Return those that take a tile of rows after the other."""
-        return [part for part in (self.mlp_inputs, self.mlp_down) if part is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,11 +232,7 @@ class Assembly:
 
     def quantised_bytes(self, num_tokens: int, tile_tokens: int) -> int:
         """Return what a product takes for 8-bit copies of its input, at most."""
-        attention, mlp = 0, 0
-        for parts in self.projections:
-            attention = max([attention, *map(_quantised_bytes_per_row, parts.for_whole_rows())])
-            mlp = max([mlp, *map(_quantised_bytes_per_row, parts.for_tiles())])
-        return max(num_tokens * attention, min(num_tokens, tile_tokens) * mlp)
+        return max((parts.quantised_bytes(num_tokens, tile_tokens) for parts in self.projections), default=0)
 
     def _layer_projections(self, index: int, layer: LayerShape | UnfusedLayer) -> LayerProjections:
         attention, mlp = layer.attention, layer.mlp
@@ -297,15 +247,10 @@ class Assembly:
             inputs = self._as_written(index, attention.module)
         elif attention is not None:
             inputs, output = self._around_mixer(layer.name, branches_of(attention)[0])
-        scan: Sequence[Projection | PlainModules | None] = (None, None)
+        scan: tuple[Projection | PlainModules | None, Projection | PlainModules | None] = (None, None)
         if isinstance(attention, ParallelShape):
             scan = self._around_mixer(layer.name, attention.scan)
-        expansions: list[Projection | PlainModules | None] = [None, None]
-        if isinstance(attention, LatentShape | ChannelDeltaShape):
-            what = Message("Attention's expansions")
-            for place, part in enumerate(attention.expansions):
-                if part is not None:
-                    expansions[place] = self._projection((part,), 1 - place, layer.name, what)
+        expansions = self._expansions(layer.name, attention)
         experts = self._experts(layer.name, mlp) if isinstance(mlp, SparseShape) else None
         if isinstance(mlp, MlpShape):
             gate_up, down = self._mlp_projections(layer.name, mlp)
@@ -316,22 +261,38 @@ class Assembly:
                 self._note_unfused(layer.name, Message("The MLP"), mlp.reason)
             module = written(mlp) if isinstance(mlp, SparseShape) else mlp.module
             gate_up = PlainModules((module,), hidden, hidden, self._autocast)
-        third: list[Projection | PlainModules | None] = [None, None]
-        if layer.per_layer:
-            pair = layer.per_layer.gate, layer.per_layer.output
-            what = Message("The per-layer block")
-            third = [self._projection((part,), place, layer.name, what) for place, part in enumerate(pair)]
+        third, laurel = layer.per_layer, layer.laurel
+        block = self._pair(layer.name, (third.gate, third.output) if third else None, Message("The per-layer block"))
+        branch = self._pair(layer.name, (laurel.left, laurel.right) if laurel else None, Message("Laurel"))
+        weighing = coefficients_of(layer.altup, hidden, self._autocast) if layer.altup else (None, None)
         if self.compute.device.type == "cuda":
             # Weights have moved into wider buffers; what they left must serve the next layer's.
             torch.cuda.empty_cache()
-        laurel: list[Projection | PlainModules | None] = [None, None]
-        if layer.laurel:
-            pair, what = (layer.laurel.left, layer.laurel.right), Message("Laurel")
-            laurel = [self._projection((part,), place, layer.name, what) for place, part in enumerate(pair)]
-        weighing = coefficients_of(layer.altup, hidden, self._autocast) if layer.altup else ()
         return LayerProjections(
-            inputs, output, gate_up, down, experts, *third, *expansions, *scan, *laurel, *weighing
+            inputs, output, gate_up, down, experts, *block, *expansions, *scan, *branch, *weighing
         )
+
+    def _expansions(
+        self, layer: str, attention: MixerShape | Unfused | None
+    ) -> tuple[Projection | PlainModules | None, Projection | PlainModules | None]:
+        """Return those of latents, or of output gates and decays; None for none."""
+        if not isinstance(attention, LatentShape | ChannelDeltaShape):
+            return None, None
+        what = Message("Attention's expansions")
+        first, second = (
+            None if part is None else self._projection((part,), 1 - place, layer, what)
+            for place, part in enumerate(attention.expansions)
+        )
+        return first, second
+
+    def _pair(
+        self, layer: str, modules: tuple[nn.Module, nn.Module] | None, what: str
+    ) -> tuple[Projection | PlainModules | None, Projection | PlainModules | None]:
+        """Return the projections of two linear layers that run one after the other; None for none."""
+        if modules is None:
+            return None, None
+        first, second = (self._projection((module,), place, layer, what) for place, module in enumerate(modules))
+        return first, second
 
     def _around_mixer(
         self, layer: str, mixer: Branch
@@ -415,7 +376,7 @@ class Assembly:
     def notes(self) -> list[str]:
         """Sentences about what is not fused."""
         num_layers = len(self.shape.layers)
-        alike = Counter(note for notes in self._unfused.values() for note in notes)
+        alike = Counter(note for notes in self._unfused.values() for note in dict.fromkeys(notes))
         sentences = [
             Message(NOT_FUSED.template, num_unfused=count, num_layers=num_layers, note=note)
             for note, count in alike.items()
@@ -507,9 +468,9 @@ class Assembly:
             if shape.altup and parts.predicting and parts.correcting:
                 laurel = self._laurel(shape, parts, workspace, capacity_tokens)
                 blocks = FusedLayer(index, shape, mixer, mlp, *widths, self.gradients, laurel=laurel)
-                pair, room = (parts.predicting, parts.correcting), (workspace, capacity_tokens, hidden)
-                altup = AltUpBlock(shape.altup, *pair, *room)
-                layers.append(AltUpLayer(index, shape, blocks, altup, third, *room))
+                weighing = parts.predicting, parts.correcting
+                altup = AltUpBlock(shape.altup, *weighing, workspace, capacity_tokens, hidden)
+                layers.append(AltUpLayer(index, shape, blocks, altup, third, workspace, capacity_tokens, hidden))
             else:
                 layers.append(FusedLayer(index, shape, mixer, mlp, *widths, self.gradients, third))
         return layers
@@ -623,10 +584,6 @@ class Assembly:
         if block is None:
             raise TypeError(f"{shape.name} has no MLP that can be run.")
         return block
-
-
-def _quantised_bytes_per_row(part: Projection | PlainModules) -> int:
-    return part.quantised_bytes_per_row if isinstance(part, Projection) else 0
 
 
 def _bundles(part: Projection | PlainModules) -> list[Bundle]:

@@ -24,7 +24,7 @@ from tunesmith_engine.fused.tiling import Tiling
 from tunesmith_engine.packed.pack import make_packed_batch
 from tunesmith_engine.shapes import NotFusableError, Placeholders, Unfused
 
-NAMES = ("gemma4", "deepseek-v3")
+NAMES = ("gemma4", "gemma3n", "deepseek-v3")
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "DoRA": {"use_dora": True},

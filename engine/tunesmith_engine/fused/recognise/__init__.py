@@ -132,7 +132,8 @@ class _Layers:
             raise NotFusableError("The decoder's attention is not causal.")
         modules = list(body.part(body.layers)[: body.num_layers])
         try:
-            words.check_words(body.name, body.module, words.MODEL | words.OWN_INPUTS_MODEL | words.BLOCKS_MODEL | words.ALTUP_MODEL)
+            known = words.MODEL | words.OWN_INPUTS_MODEL | words.BLOCKS_MODEL | words.ALTUP_MODEL
+            words.check_words(body.name, body.module, known)
             self._slopes = read_layer_inputs(body)
             tables = rotary_tables(body.module, _mixers(modules))
             if tables and tables.has_kinds:

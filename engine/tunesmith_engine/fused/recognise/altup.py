@@ -25,8 +25,8 @@ from tunesmith_engine.fused.recognise.stand_ins import (
     replaced,
     result_of,
 )
-from tunesmith_engine.mixer_shapes import Norm
-from tunesmith_engine.shapes import LayerShape, MixerShape, MlpShape, NotFusableError, SparseShape, Unfused
+from tunesmith_engine.mixer_shapes import MixerShape, Norm
+from tunesmith_engine.shapes import LayerShape, MlpShape, NotFusableError, SparseShape, Unfused
 
 ALTUP, LAUREL = "altup", "laurel"
 PROJECTIONS, BACK = "altup_projections", "altup_unembed_projections"
@@ -54,9 +54,14 @@ def has_streams(module: nn.Module) -> bool:
     return hasattr(module, ALTUP)
 
 
+def has_ends(decoder: nn.Module) -> bool:
+    """Whether a decoder makes several streams."""
+    return hasattr(decoder, PROJECTIONS)
+
+
 def with_one_stream(body: Body) -> Body:
     """Return a decoder whose code makes no stream but that of the embedded tokens, for trials of its other parts."""
-    if not hasattr(body.module, PROJECTIONS):
+    if not has_ends(body.module):
         return body
     twin = replaced(body.module, {}, {})
     twin.config = copy.deepcopy(body.module.config)
@@ -81,8 +86,8 @@ class _Replacing(nn.Module):
         return self._answer
 
 
-def read_ends(body: Body, embedding: nn.Module) -> AltUpEndsShape | None:
-    """Return what makes several streams of one and one of several; None where a decoder has one alone.
+def read_ends(body: Body, embedding: nn.Module) -> AltUpEndsShape:
+    """Return what makes several streams of one and one of several.
 
     Args:
         body: the decoder.
@@ -92,8 +97,6 @@ def read_ends(body: Body, embedding: nn.Module) -> AltUpEndsShape | None:
         NotFusableError: it is something else.
     """
     decoder, name = body.module, f"{body.name}.{PROJECTIONS}"
-    if not hasattr(decoder, PROJECTIONS):
-        return None
     shape = AltUpEndsShape(tuple(getattr(decoder, PROJECTIONS)), tuple(getattr(decoder, BACK)))
     hidden = body.part(body.embedding).weight.shape[1]
     others = len(shape.projections)
@@ -167,7 +170,10 @@ def read_streams(
         name=name,
         attention=attention,
         mlp=mlp,
-        **norms,
+        input_norm=norms["input_norm"],
+        post_attention_norm=norms["post_attention_norm"],
+        mlp_norm=norms["mlp_norm"],
+        post_mlp_norm=norms["post_mlp_norm"],
         per_layer=per_layer.read_block(name, module, index),
         altup=_read_altup(f"{name}.{ALTUP}", getattr(module, ALTUP)),
         laurel=_read_laurel(f"{name}.{LAUREL}", getattr(module, LAUREL)),
@@ -189,7 +195,8 @@ def _read_altup(name: str, module: Any) -> AltUpShape:  # Any: a module whose at
         "prediction_coefs": (number, number * number),
         "correction_coefs": (number, number),
     }
-    if number < 2 or any(linear_sizes(f"{name}.{role}", getattr(module, role)) != size for role, size in wanted.items()):
+    found = {role: linear_sizes(f"{name}.{role}", getattr(module, role)) for role in wanted}
+    if number < 2 or found != wanted:
         raise NotFusableError("The sizes of {name} don't fit each other.", name=name)
     clip = getattr(config, CLIP)
     return AltUpShape(
@@ -252,9 +259,13 @@ def _agrees(name: str, module: Any, shape: LayerShape, training: bool) -> bool: 
     twin, third = replaced(module, parts, {}), TriedBlock(module, shape.per_layer, make)
     third.put(twin)
     x = make.numbers(number, 1, NUM_TOKENS, WIDTH)
+    weighted = {place: _with_weight(getattr(shape, place), part) for place, part in norms.items()}
     tried = replace(
         shape,
-        **{place: _with_weight(getattr(shape, place), part) for place, part in norms.items()},
+        input_norm=weighted["input_norm"],
+        post_attention_norm=weighted["post_attention_norm"],
+        mlp_norm=weighted["mlp_norm"],
+        post_mlp_norm=weighted["post_mlp_norm"],
         altup=replace(
             altup,
             norm=_with_weight(altup.norm, router_norm),

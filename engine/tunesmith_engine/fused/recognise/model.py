@@ -136,14 +136,8 @@ def read_embedding(body: Body) -> tuple[nn.Embedding, float, PositionTable | Non
     Raises:
         NotFusableError: the decoder does something else with the embedded tokens.
     """
-    decoder, embedding = body.module, plain(body.part(body.embedding))
+    decoder, embedding = body.module, _plain_embedding(body)
     own_scale = getattr(embedding, "embed_scale", None)
-    if not isinstance(embedding, nn.Embedding) or (type(embedding) is not nn.Embedding and own_scale is None):
-        raise NotFusableError(
-            "{name} ({kind}) is not a plain embedding.",
-            name=f"{body.name}.{body.embedding}",
-            kind=type(embedding).__name__,
-        )
     scale = 1.0
     if own_scale is not None:
         scale = float(torch.as_tensor(own_scale).to(embedding.weight.dtype))
@@ -155,6 +149,23 @@ def read_embedding(body: Body) -> tuple[nn.Embedding, float, PositionTable | Non
     return embedding, *_try_embedding(body, scale)
 
 
+def _plain_embedding(body: Body) -> nn.Embedding:
+    """Return the embedding.
+
+    Raises:
+        NotFusableError: it does something that we don't know.
+    """
+    embedding = plain(body.part(body.embedding))
+    is_scaled = getattr(embedding, "embed_scale", None) is not None
+    if not isinstance(embedding, nn.Embedding) or (type(embedding) is not nn.Embedding and not is_scaled):
+        raise NotFusableError(
+            "{name} ({kind}) is not a plain embedding.",
+            name=f"{body.name}.{body.embedding}",
+            kind=type(embedding).__name__,
+        )
+    return embedding
+
+
 def read_per_layer(body: Body) -> PerLayerInputs | None:
     """Return how what layers have of their own is made; see `per_layer.read_inputs`."""
     return per_layer.read_inputs(body, _small_embedding(plain(body.part(body.embedding)), StandIns()))
@@ -162,7 +173,9 @@ def read_per_layer(body: Body) -> PerLayerInputs | None:
 
 def read_altup(body: Body) -> AltUpEndsShape | None:
     """Return what is at the ends of several streams; see `altup.read_ends`."""
-    return altup.read_ends(body, _small_embedding(plain(body.part(body.embedding)), StandIns()).float())
+    if not altup.has_ends(body.module):
+        return None
+    return altup.read_ends(body, _small_embedding(_plain_embedding(body), StandIns()).float())
 
 
 def read_logits(whole: AnyModel) -> tuple[float, float | None]:
