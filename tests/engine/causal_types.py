@@ -76,11 +76,13 @@ OWN: dict[str, dict[str, Any]] = {
         "lm_head_multiplier": 0.04,
     },
     "gemma3n_text": {
-        "num_kv_shared_layers": 0,
+        "num_hidden_layers": 4,
+        "num_kv_shared_layers": 2,
         "hidden_size_per_layer_input": 8,
         "laurel_rank": 4,
-        "activation_sparsity_pattern": None,
-        "layer_types": ["sliding_attention", "full_attention"],
+        "activation_sparsity_pattern": [0.95, 0.8, 0.0, 0.0],
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "vocab_size_per_layer_input": 120,
     },
     "gemma4_text": {
         "hidden_size_per_layer_input": 8,
