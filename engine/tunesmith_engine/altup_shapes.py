@@ -27,8 +27,7 @@ class AltUpShape:
         norm: of what the router reads.
         factor: of what the norm gives.
         num_streams, active: how many streams there are, and which one goes through the blocks.
-        clip: in training the weights that give p and c are within this bound, and the correction's adapter is left out;
-            None for no bound.
+        clip: in training the weights that give p and c are within this bound, and the correction's adapter is left out.
         scale: of what the third block reads, [hidden], or None.
     """
 
@@ -40,7 +39,7 @@ class AltUpShape:
     factor: float
     num_streams: int
     active: int
-    clip: float | None
+    clip: float
     scale: torch.Tensor | None
 
 

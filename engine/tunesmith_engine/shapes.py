@@ -336,6 +336,20 @@ class Placeholders:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherTable:
+    """Tokens that a model for images and sounds embeds by a table of their own, also in a text (Gemma 3n).
+
+    Attributes:
+        module: gives what is embedded for ids, as it was written.
+        first, number: the first of these tokens, and how many there are.
+    """
+
+    module: nn.Module
+    first: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelShape:
     """A whole decoder model.
 
@@ -348,6 +362,7 @@ class ModelShape:
         per_layer: what each layer's third block reads, or None.
         altup: what makes several streams of one and one of several, or None.
         placeholders: tokens that are read as others, or None.
+        other_tables: of tokens that the embedding has no row for.
         balance: what is added to the loss for an even use of experts, or None.
         head: output projection; logits become softcap * tanh(logit_scale * logits / softcap).
         notes: what is not fused and why, a sentence each.
@@ -369,6 +384,7 @@ class ModelShape:
     per_layer: PerLayerInputs | None = None
     altup: AltUpEndsShape | None = None
     placeholders: Placeholders | None = None
+    other_tables: tuple[OtherTable, ...] = ()
     balance: BalanceShape | None = None
     notes: list[str] = field(default_factory=list)
     handing: Caller | None = None

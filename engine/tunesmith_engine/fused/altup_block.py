@@ -32,7 +32,7 @@ class Predicting(nn.Module):
     def forward(self, normed: torch.Tensor) -> torch.Tensor:
         """Return p."""
         shape: AltUpShape = self.__dict__["_shape"]
-        if shape.clip is not None and shape.module.training:
+        if shape.module.training:
             weight: torch.Tensor = shape.prediction.weight
             weight.data.clamp_(-shape.clip, shape.clip)
         coefficients: torch.Tensor = self.prediction(_modalities(shape, normed))
@@ -51,7 +51,7 @@ class Correcting(nn.Module):
         """Return 1 + c."""
         shape: AltUpShape = self.__dict__["_shape"]
         modalities = _modalities(shape, normed)
-        if shape.clip is not None and shape.module.training:
+        if shape.module.training:
             # No adapter has a part in it, and none of the correction's gets a gradient.
             weight: torch.Tensor = shape.correction.weight
             return functional.linear(modalities, weight.clamp(-shape.clip, shape.clip)) + 1.0

@@ -50,8 +50,9 @@ from tunesmith_engine.fused.sparse_block import SparseBlock
 from tunesmith_engine.fused.state_space_block import StateSpaceBlock
 from tunesmith_engine.fused.tables import Tables
 from tunesmith_engine.fused.tiling import Tiling
+from tunesmith_engine.fused.token_tables import TokenTable
 from tunesmith_engine.fused.trained_projection import TrainedProjection
-from tunesmith_engine.fused.weight_gradients import Bundle, Group, WeightGradients
+from tunesmith_engine.fused.weight_gradients import Bundle, Group, WeightGradients, bundles_of_norms
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.mixer_shapes import (
     AttentionShape,
@@ -61,7 +62,6 @@ from tunesmith_engine.mixer_shapes import (
     DeltaShape,
     LatentShape,
     MixerShape,
-    Norm,
     ParallelShape,
     StateSpaceShape,
     branches_of,
@@ -100,6 +100,7 @@ class Assembly:
         gradients: those of whole weights; None where an adapter is trained.
         gradient_width: columns of buffers as wide as the residual stream, with room for adapter columns.
         tables: the embedding and the output layer, with and without what was trained of them.
+        token_tables: what embeds some tokens in its place.
         places: what lies in the computer's memory.
     """
 
@@ -121,6 +122,7 @@ class Assembly:
             raise NotFusableError("DoRA of the output projection runs in plain PyTorch.")
         self.head = head
         self.tables = Tables(base_model(model), shape.embedding, head, self.scratch, compute.dtype)
+        self.token_tables = [TokenTable(table, self._autocast) for table in shape.other_tables]
         self._per_layer: Projection | None = None
         if shape.per_layer:
             (self._per_layer,) = self._before_layers([shape.per_layer.projection], Message("The per-layer inputs"))
@@ -162,7 +164,7 @@ class Assembly:
     def _weight_gradients(self, head: Projection) -> WeightGradients | None:
         """Return where the gradients of trained weights are added up; None where nothing is trained."""
         embedding, tied = self.shape.embedding.weight, self._is_tied
-        ends = [*_bundles_of_norms([self.shape.final_norm]), *_bundles(head)]
+        ends = [*bundles_of_norms([self.shape.final_norm]), *_bundles(head)]
         layers = []
         for shape, parts in zip(self.shape.layers, self.projections, strict=True):
             bundles = [bundle for part in parts.all() for bundle in _bundles(part)]
@@ -170,7 +172,7 @@ class Assembly:
             others = [weight for module in plain for weight in module.parameters() if weight.requires_grad]
             trained = shape.attention.trained_sinks if isinstance(shape.attention, AttentionShape) else None
             sinks = [] if trained is None else [(trained,)]
-            layers.append(Group([*bundles, *_bundles_of_norms(shape.norms), *sinks], others))
+            layers.append(Group([*bundles, *bundles_of_norms(shape.norms), *sinks], others))
         group = Group([bundle for bundle in ends if not (tied and bundle[0] is embedding)])
         positions = self.shape.positions.trained if self.shape.positions else None
         tables = [embedding if embedding.requires_grad else None, positions]
@@ -194,12 +196,17 @@ class Assembly:
         stays = self._is_tied or self.shape.embedding.weight.requires_grad or not self.tables.may_leave
         return stays or (self.handing is not None and self.handing.uses_embedding)
 
+    @property
+    def _embeds(self) -> bool:
+        """Whether anything is trained that the embedded tokens depend on."""
+        return self.tables.trains_embedding or any(table.is_trained for table in self.token_tables)
+
     @cached_property
     def lowest_trained(self) -> tuple[int, bool]:
         """The lowest layer that the backward pass must reach, and whether it needs the gradient of that one's input."""
         if self.gradients is None:
             trains_streams = self._altup is not None and any(part.num_ranks for part in self._altup[0])
-            return 0, self.tables.trains_embedding or trains_streams
+            return 0, self._embeds or trains_streams
         positions = self.shape.positions
         norm = self.shape.embedding_norm
         if norm and norm.trained_parameters:
@@ -219,7 +226,7 @@ class Assembly:
     def capturable(self) -> bool:
         """Whether a step may be captured in a CUDA graph."""
         # Whole weights make steps so large that launches take no time beside them.
-        if self._is_full or any(parts.experts for parts in self.projections):
+        if self._is_full or self.token_tables or any(parts.experts for parts in self.projections):
             return False
         return not any(isinstance(part, PlainModules) for part in self._of_body)
 
@@ -545,15 +552,14 @@ class Assembly:
         shape, projection = self.shape.per_layer, self._per_layer
         if shape is None or projection is None:
             return None
-        hidden, embeds = self.shape.hidden_size, self.tables.trains_embedding
-        return PerLayerTable(shape, projection, workspace, capacity_tokens, hidden, embeds)
+        return PerLayerTable(shape, projection, workspace, capacity_tokens, self.shape.hidden_size, self._embeds)
 
     def altup_of(self, workspace: Workspace, capacity_tokens: int) -> AltUpEnds | None:
         """Return what is at the ends of several streams, which reserves what it needs in the workspace."""
         if self._altup is None:
             return None
         sizes = capacity_tokens, self.shape.hidden_size, self.gradient_width
-        return AltUpEnds(*self._altup, workspace, *sizes, self.tables.trains_embedding)
+        return AltUpEnds(*self._altup, workspace, *sizes, self._embeds)
 
     def _per_layer_block(
         self, shape: LayerShape, parts: LayerProjections, workspace: Workspace, capacity_tokens: int
@@ -588,8 +594,4 @@ class Assembly:
 
 def _bundles(part: Projection | PlainModules) -> list[Bundle]:
     return part.bundles if isinstance(part, TrainedProjection) else []
-
-
-def _bundles_of_norms(norms: Sequence[Norm]) -> list[Bundle]:
-    return [(parameter,) for norm in norms for parameter in norm.trained_parameters]
 

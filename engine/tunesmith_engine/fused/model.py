@@ -438,6 +438,8 @@ class FusedModel:
                 places = now.batch.positions + shape.positions.offset
                 gradients.add_embedding(shape.positions.embedding, places, stream, 1.0)
             gradients.done()
+        for table in self._assembly.token_tables:
+            table.backward(now.batch.input_ids, stream)
         self._assembly.tables.add_to_embedding(now.batch.input_ids, stream, shape.embedding_scale)
         return losses
 
@@ -448,6 +450,8 @@ class FusedModel:
             x.copy_(self._assembly.handing.start(now.batch.documents))
         else:
             embed(now.batch.input_ids, self._assembly.tables.table(now.with_adapter), shape.embedding_scale, x)
+        for table in self._assembly.token_tables:
+            table.embed(now.batch.input_ids, x)
         if shape.positions:
             (added,) = self._parts.workspace.carve("input", (len(x), shape.hidden_size))
             add_positions(shape.positions, now.batch.positions, x, added)

@@ -28,6 +28,7 @@ from tunesmith_engine.fused.recognise.model import (
     read_embedding,
     read_layer_inputs,
     read_logits,
+    read_other_tables,
     read_per_layer,
     read_placeholders,
 )
@@ -102,6 +103,7 @@ def _read(model: AnyModel) -> ModelShape:
         per_layer=_read_per_layer(body, layers),
         altup=streams,
         placeholders=read_placeholders(body, getattr(whole, body_of(whole))),
+        other_tables=read_other_tables(body, getattr(whole, body_of(whole))),
         balance=read_balance(whole, body, layers),
         handing=reader.handing,
         begins_as_written=begins_as_written,
@@ -295,6 +297,7 @@ def _check_trained(model: AnyModel, body: Body, shape: ModelShape) -> list[str]:
     """
     parts = [shape.head, *([shape.per_layer.projection] if shape.per_layer else [])]
     parts += [*shape.altup.projections, *shape.altup.back] if shape.altup else []
+    parts += [table.module for table in shape.other_tables]
     for layer in shape.layers:
         parts += [layer.per_layer.gate, layer.per_layer.output] if layer.per_layer else []
         parts += [layer.altup.router, layer.altup.prediction, layer.altup.correction] if layer.altup else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -198,7 +199,6 @@ def _read_altup(name: str, module: Any) -> AltUpShape:  # Any: a module whose at
     found = {role: linear_sizes(f"{name}.{role}", getattr(module, role)) for role in wanted}
     if number < 2 or found != wanted:
         raise NotFusableError("The sizes of {name} don't fit each other.", name=name)
-    clip = getattr(config, CLIP)
     return AltUpShape(
         module=module,
         router=module.modality_router,
@@ -208,7 +208,7 @@ def _read_altup(name: str, module: Any) -> AltUpShape:  # Any: a module whose at
         factor=float(getattr(module, FACTOR)),
         num_streams=number,
         active=int(config.altup_active_idx),
-        clip=None if clip is None else float(clip),
+        clip=float(getattr(config, CLIP)),
         scale=getattr(module, SCALE).detach() if config.altup_correct_scale else None,
     )
 
@@ -242,8 +242,7 @@ def _agrees(name: str, module: Any, shape: LayerShape, training: bool) -> bool: 
     weighing = replaced(altup.module, {**linear, "router_norm": router_norm}, {SCALE: nn.Parameter(scale)})
     weighing._buffers[FACTOR] = torch.tensor(TRIED_FACTOR)
     weighing.config, weighing.training = copy.deepcopy(altup.module.config), training
-    clip = None if altup.clip is None else TRIED_CLIP
-    setattr(weighing.config, CLIP, clip)
+    setattr(weighing.config, CLIP, TRIED_CLIP)
     left, right = make.matrix(WIDTH, WIDTH - 2), make.matrix(WIDTH - 2, WIDTH)
     laurel_norm = make.norm(module.laurel.post_laurel_norm, WIDTH)
     beside = {"linear_left": left, "linear_right": right, "post_laurel_norm": laurel_norm}
@@ -270,7 +269,7 @@ def _agrees(name: str, module: Any, shape: LayerShape, training: bool) -> bool: 
             altup,
             norm=_with_weight(altup.norm, router_norm),
             factor=TRIED_FACTOR,
-            clip=clip if training else None,
+            clip=TRIED_CLIP if training else math.inf,
             scale=None if altup.scale is None else scale,
             **_weights(linear),
         ),
@@ -316,5 +315,4 @@ def _expected(
 def _coefficients(altup: AltUpShape, linear: Any, x: torch.Tensor) -> torch.Tensor:  # Any: a stand-in with a weight
     """Return what a linear layer makes of the modalities of a stream."""
     modalities = torch.tanh(altup.router(normalise(x, altup.norm) * altup.factor))
-    weight = linear.weight if altup.clip is None else linear.weight.clamp(-altup.clip, altup.clip)
-    return nn.functional.linear(modalities, weight)
+    return nn.functional.linear(modalities, linear.weight.clamp(-altup.clip, altup.clip))

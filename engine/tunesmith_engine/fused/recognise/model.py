@@ -14,7 +14,7 @@ from torch.nn import functional
 from transformers.modeling_outputs import MoeModelOutputWithPast
 
 from tunesmith_engine.altup_shapes import AltUpEndsShape
-from tunesmith_engine.fused.recognise import altup, balance, per_layer, words
+from tunesmith_engine.fused.recognise import altup, balance, other_tables, per_layer, words
 from tunesmith_engine.fused.recognise.biases import BIASES, slopes_of
 from tunesmith_engine.fused.recognise.body import AMONG_IMAGES, Body, body_of, first_of, head_of
 from tunesmith_engine.fused.recognise.parts import check_no_dropout, linear_sizes, normalise, read_norm
@@ -35,6 +35,7 @@ from tunesmith_engine.shapes import (
     BalanceShape,
     LayerShape,
     NotFusableError,
+    OtherTable,
     PerLayerInputs,
     Placeholders,
     PositionTable,
@@ -86,7 +87,7 @@ class _Echo(nn.Module):
         """As transformers' models have it."""
         return self.embed_tokens
 
-    def get_per_layer_inputs(self, input_ids: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+    def get_per_layer_inputs(self, input_ids: torch.Tensor, _: torch.Tensor | None = None) -> torch.Tensor:
         """Return the tokens themselves."""
         return input_ids
 
@@ -512,9 +513,17 @@ def read_placeholders(body: Body, inner: AnyModel) -> Placeholders | None:
     return Placeholders(found, int(inner.config.get_text_config().pad_token_id))
 
 
+def read_other_tables(body: Body, inner: AnyModel) -> tuple[OtherTable, ...]:
+    """Return which tokens tables of their own embed; see `other_tables.read_other_tables`."""
+    if not body.among_images:
+        return ()
+    embedding = _small_embedding(plain(body.part(body.embedding)), StandIns()).float()
+    return other_tables.read_other_tables(inner, body.among_images, embedding)
+
+
 def _echoed(inner: AnyModel, decoder: str, embedding: nn.Module, ids: dict[str, int]) -> torch.Tensor:
     """Return what a decoder's wrapper hands it for the first tokens; images have the ids that are given, else none."""
-    twin = replaced(inner, {decoder: _Echo(embedding)}, {})
+    twin = replaced(inner, {decoder: _Echo(embedding), **other_tables.without_tokens(inner)}, {})
     twin.config = copy.deepcopy(inner.config)
     for name in PLACEHOLDERS:
         if isinstance(getattr(twin.config, name, None), int):
