@@ -48,6 +48,24 @@ _MIXED = {
     "attention_hidden_size": 128,
     "attention_head_dim": 32,
 }
+_GEMMA3N = {
+    "num_hidden_layers": 4,
+    "num_kv_shared_layers": 2,
+    "hidden_size_per_layer_input": 8,
+    "laurel_rank": 4,
+    "activation_sparsity_pattern": [0.95, 0.8, 0.0, 0.0],
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "vocab_size_per_layer_input": 120,
+}
+_SIZES = {
+    "vocab_size": 160,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "sliding_window": 8,
+}
 OWN: dict[str, dict[str, Any]] = {
     "axk1": {**_MLA, "num_experts_per_tok": 2},
     "axk2": _SPARSE_MLA,
@@ -75,15 +93,20 @@ OWN: dict[str, dict[str, Any]] = {
         "embedding_multiplier": 5.6,
         "lm_head_multiplier": 0.04,
     },
-    "gemma3n_text": {
-        "num_hidden_layers": 4,
-        "num_kv_shared_layers": 2,
-        "hidden_size_per_layer_input": 8,
-        "laurel_rank": 4,
-        "activation_sparsity_pattern": [0.95, 0.8, 0.0, 0.0],
-        "layer_types": ["sliding_attention", "full_attention"] * 2,
-        "vocab_size_per_layer_input": 120,
+    "gemma3n": {
+        "text_config": {**_GEMMA3N, **_SIZES},
+        "vision_config": {"hidden_size": 32, "vocab_size": 4, "vocab_offset": 152},
+        "audio_config": {
+            "hidden_size": 32,
+            "vocab_size": 4,
+            "vocab_offset": 156,
+            "conf_num_attention_heads": 2,
+            "conf_num_hidden_layers": 1,
+            "input_feat_size": 16,
+            "sscp_conv_channel_size": [8, 4],
+        },
     },
+    "gemma3n_text": _GEMMA3N,
     "gemma4_text": {
         "hidden_size_per_layer_input": 8,
         "num_kv_shared_layers": 0,

