@@ -57,15 +57,6 @@ _GEMMA3N = {
     "layer_types": ["sliding_attention", "full_attention"] * 2,
     "vocab_size_per_layer_input": 120,
 }
-_SIZES = {
-    "vocab_size": 160,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "sliding_window": 8,
-}
 OWN: dict[str, dict[str, Any]] = {
     "axk1": {**_MLA, "num_experts_per_tok": 2},
     "axk2": _SPARSE_MLA,
@@ -94,12 +85,13 @@ OWN: dict[str, dict[str, Any]] = {
         "lm_head_multiplier": 0.04,
     },
     "gemma3n": {
-        "text_config": {**_GEMMA3N, **_SIZES},
-        "vision_config": {"hidden_size": 32, "vocab_size": 4, "vocab_offset": 152},
+        "text_config": _GEMMA3N,
+        # Behind the tokens of all texts.
+        "vision_config": {"hidden_size": 32, "vocab_size": 4, "vocab_offset": 1000},
         "audio_config": {
             "hidden_size": 32,
             "vocab_size": 4,
-            "vocab_offset": 156,
+            "vocab_offset": 1004,
             "conf_num_attention_heads": 2,
             "conf_num_hidden_layers": 1,
             "input_feat_size": 16,
@@ -166,6 +158,9 @@ def make_config(kind: str, **overrides: Any) -> Any:  # Any: a transformers conf
         Exception: whatever a config says that can't be made small this way.
     """
     values = _small(CONFIG_MAPPING[kind]().to_dict())
+    for name, part in OWN.get(kind, {}).items():
+        if isinstance(part, dict) and isinstance(values.get(name), dict):
+            overrides.setdefault(name, {**values[name], **part})
     config = CONFIG_MAPPING[kind](**{**values, **OWN.get(kind, {}), **overrides})
     for part in [config, *(value for value in vars(config).values() if hasattr(value, "to_dict"))]:
         for name, value in vars(part).items():
