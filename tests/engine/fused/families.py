@@ -126,7 +126,7 @@ GEMMA3N = {
     "laurel_rank": 12,
     "altup_num_inputs": 3,
     # So low that in training it binds.
-    "altup_coef_clip": 0.15,
+    "altup_coef_clip": 0.06,
     # Tokens behind the table read its first row.
     "vocab_size_per_layer_input": 120,
     "hidden_size_per_layer_input": 24,

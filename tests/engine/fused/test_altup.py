@@ -104,7 +104,7 @@ def test_tiles_of_cut_gates_have_the_gradients_of_the_whole(policy: str) -> None
 @pytest.mark.parametrize("policy", ["smart", "full"])
 def test_dropout_of_coefficients_is_that_of_the_forward_pass(policy: str) -> None:
     """The slope of the loss along the gradient is the gradient's square, with the same random numbers each time."""
-    lora = {"lora_dropout": 0.3, "target_modules": ["modality_router", "prediction_coefs", "linear_right"]}
+    lora = {"lora_dropout": 0.3, "target_modules": ["modality_router", "prediction_coefs"]}
     twin = FusedModel.attach(adapted("gemma3n", **lora).train(), compute(), CAPACITY, policy)
     batch = make_packed_batch(rows(), CPU)
 
@@ -126,13 +126,21 @@ def test_dropout_of_coefficients_is_that_of_the_forward_pass(policy: str) -> Non
     assert slope == pytest.approx(float(gradient.norm()), rel=0.01)
 
 
-def test_tokens_that_are_almost_nothing_have_the_gradients_of_peft(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Projections of them are divided by the least size, which doesn't depend on them."""
+def test_tokens_behind_those_of_the_table_read_its_first_row(monkeypatch: pytest.MonkeyPatch) -> None:
     made = families.make("gemma3n")
-    made.model.embed_tokens.weight.data[20:90] *= 1e-5
+    made.config.vocab_size_per_layer_input = 100
     monkeypatch.setattr(families, "make", lambda _: made)
+    assert recognise(made).per_layer.num_rows == 100 < made.model.embed_tokens_per_layer.num_embeddings
+    assert_same(adapted("gemma3n", target_modules=["q_proj"]), rows())
+
+
+def test_tokens_that_are_almost_nothing_have_the_gradients_of_peft() -> None:
+    """Projections of them are divided by the least size, which doesn't depend on them."""
     targets = ["altup_projections.0", "altup_projections.1", "altup_unembed_projections.0", "q_proj"]
-    assert_same(adapted("gemma3n", target_modules=targets, modules_to_save=["embed_tokens"]), rows())
+    model = adapted("gemma3n", target_modules=targets, modules_to_save=["embed_tokens"])
+    (embedding,) = (part for name, part in model.named_parameters() if "embed_tokens.modules_to_save" in name)
+    embedding.data.mul_(0.006)
+    assert_same(model, rows())
 
 
 def test_a_base_in_4_bits_keeps_coefficients_whole_and_has_the_gradients_of_peft() -> None:
@@ -205,6 +213,20 @@ def test_another_way_to_mix_streams_is_refused(part: str) -> None:
     module = model.model.get_submodule(name)
     kind = type(module)
     module.__class__ = type(kind.__name__, (kind,), {method: changed(kind)})
+    with pytest.raises(NotFusableError):
+        recognise(model)
+
+
+def test_streams_that_mix_otherwise_in_training_are_refused() -> None:
+    model = families.make("gemma3n")
+    altup = model.model.layers[3].altup
+    kind = type(altup)
+
+    def correct(self: Any, predictions: torch.Tensor, activated: torch.Tensor) -> torch.Tensor:
+        corrected: torch.Tensor = kind.correct(self, predictions, activated)
+        return 1.1 * corrected if self.training else corrected
+
+    altup.__class__ = type(kind.__name__, (kind,), {"correct": correct})
     with pytest.raises(NotFusableError):
         recognise(model)
 
