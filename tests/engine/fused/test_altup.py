@@ -65,6 +65,12 @@ def test_variant_has_the_gradients_of_peft(variant: str, training: bool) -> None
     assert_same(adapted("gemma3n", **VARIANTS[variant]).train(training), rows())
 
 
+def test_a_layer_whose_two_parts_run_as_written_counts_once() -> None:
+    model = adapted("gemma3n", lora_bias=True, target_modules=["linear_left", "linear_right"])
+    notes = FusedModel.attach(model, compute(), CAPACITY).notes
+    assert notes == ["Not fused in 6 of 6 layers. Laurel: The adapter has a bias."]
+
+
 @pytest.mark.parametrize(
     "numbers",
     [name if "active" in name else pytest.param(name, marks=pytest.mark.long) for name in OTHER_NUMBERS],
