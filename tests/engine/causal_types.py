@@ -49,6 +49,7 @@ _MIXED = {
     "attention_head_dim": 32,
 }
 _GEMMA3N = {
+    "intermediate_size": 96,
     "num_hidden_layers": 4,
     "num_kv_shared_layers": 2,
     "hidden_size_per_layer_input": 8,
