@@ -290,9 +290,7 @@ def _weights(linear: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _expected(
-    shape: LayerShape, x: torch.Tensor, attention: Linear, mlp: Linear, third: Linear
-) -> torch.Tensor:
+def _expected(shape: LayerShape, x: torch.Tensor, attention: Linear, mlp: Linear, third: Linear) -> torch.Tensor:
     """Return what a layer of a shape makes of its streams, [N, 1, T, WIDTH]."""
     altup, laurel = shape.altup, shape.laurel
     norms: Sequence[Norm | None] = shape.input_norm, shape.post_attention_norm, shape.mlp_norm, shape.post_mlp_norm
