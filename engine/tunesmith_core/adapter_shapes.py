@@ -32,8 +32,8 @@ NO_OUT_PROJ = frozenset("falcon_h1 falcon_mamba mamba mamba2 nemotron_h".split()
 """Types whose out_proj PEFT leaves alone: its weight is read by other code."""
 
 ABOUT = frozenset(
-    "ctrl deepseek_v4 fuyu gemma3n_text git glm4v_moe hrm_text jetmoe lfm2_vl modernbert-decoder phi4_multimodal "
-    "prophetnet rwkv zamba zamba2".split()
+    "ctrl deepseek_v4 fuyu gemma3n gemma3n_text git glm4v_moe hrm_text jetmoe lfm2_vl modernbert-decoder "
+    "phi4_multimodal prophetnet rwkv zamba zamba2".split()
 )
 """Types of which the names of the tensors don't tell exactly what gets an adapter: its size is about right."""
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tunesmith_core import expert_memory
+from tunesmith_core import altup_memory, expert_memory
 from tunesmith_core.adapter_ranks import is_in_layers, layer_numbers, ranks, size_of
 from tunesmith_core.mixer_memory import (
     INTERLEAVED,
@@ -235,7 +235,7 @@ def activation_bytes(spec: RunSpec, card: ModelCard, size: int, num_tokens: int,
     # A layer of one block leaves nothing between two.
     middle = 0 if has_layers_of_one_block(card) else d
     between = {"none": middle + gate_up, "mlp": middle, "smart": middle}
-    kept = d + between.get(level, 0) + outputs
+    kept = d * altup_memory.num_streams(card) + between.get(level, 0) + outputs
     wide = [kind.kept + kind.kept_columns * extra for kind in kinds]
     attention = sum(kind.num_layers * width for kind, width in zip(kinds, wide, strict=True))
     shared = {"none": 0, "mlp": 0, "smart": max(wide)}.get(level, max(wide) + middle + of_attention)
@@ -244,12 +244,15 @@ def activation_bytes(spec: RunSpec, card: ModelCard, size: int, num_tokens: int,
     num_sums = sum(kind.num_sums * (kind.num_layers + 1 if keeps_attention else 2) for kind in kinds)
     beside = max(kind.beside + kind.beside_columns * extra for kind in kinds) + d * _is_parallel(card)
     beside += lent_numbers(card, size) + _own_inputs(card) + (d + extra) * bool(_own_inputs(card))
+    beside += altup_memory.beside(card, extra)
     numbers = num_kept * kept + keeps_attention * attention + shared + 3 * (d + extra) + beside
     inside = max(
         kind.tokens_at_once(num_tokens, _tiling(level).attention_numbers)
         * (size * kind.numbers_at_once + kind.bytes_at_once)
         for kind in kinds
     )
+    inside = max(inside, num_tokens * altup_memory.passing_bytes(card, size))
+    inside += min(num_tokens, _tiling(level).mlp_tokens) * altup_memory.tile_bytes(card, size)
     # The head works where the blocks of the layers do: what it takes is counted there.
     head = logit_bytes(card, size, num_tokens, level)
     block = max(0, _block_bytes(card, kinds, extra, size, num_tokens, level) - head)
@@ -273,7 +276,8 @@ def _block_bytes(
         mlp += 2 * tile * card.intermediate_size
     attention = max(kind.block + kind.block_columns * extra for kind in kinds)
     own = _own_inputs(card)
-    return size * max(mlp, num_tokens * max(attention, 2 * own + extra if own else 0))
+    others = max(2 * own + extra if own else 0, altup_memory.block(card, extra))
+    return size * max(mlp, num_tokens * max(attention, others))
 
 
 def _own_inputs(card: ModelCard) -> int:

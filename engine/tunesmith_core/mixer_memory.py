@@ -50,6 +50,10 @@ FIRST_TOKEN_BYTES = 24
 
 _EXPANSION = ".kv_b_proj.weight"
 
+OF_STREAMS = ".altup.modality_router.weight"
+_SHARING = (".layer_scalar", OF_STREAMS)
+"""In layers whose attention may share keys and values (Gemma 4, Gemma 3n)."""
+
 CHUNK = 64
 """Tokens between two states, of the delta rule or a scan, that exist at once."""
 
@@ -104,7 +108,7 @@ def mixers(card: ModelCard, has_raw: bool) -> list[Mixer]:
     if any(name.endswith(_EXPANSION) for name in card.linear_shapes):
         latent = _latent(card, card.num_layers - of_channels)
         return [latent, _channel_delta(card, of_channels)] if of_channels else [latent]
-    if any(name.endswith(".layer_scalar") for name in card.shapes):
+    if any(name.endswith(_SHARING) for name in card.shapes):
         return _sharing(card)
     of_rules, gated, of_scans = (
         [shape[0] for name, shape in card.shapes.items() if name.endswith(ending)]
@@ -212,7 +216,7 @@ def _of_layers(card: ModelCard, leaf: str) -> dict[int, int]:
 
 
 def _sharing(card: ModelCard) -> list[Mixer]:
-    """Return the kinds of Gemma 4's layers: heads of two sizes, and keys and values of earlier layers."""
+    """Return the kinds of Gemma's layers: heads of two sizes, and keys and values of earlier layers."""
     queries, keys, values = (_of_layers(card, leaf) for leaf in ("q_proj", "k_proj", "v_proj"))
     widths = {q: keys[number] for number, q in queries.items() if number in keys}
     kinds = Counter((q, number in keys, number in values) for number, q in queries.items())

@@ -156,9 +156,10 @@ def list_models(models_dir: Path) -> list[ModelCard]:
 
 
 def _number(config: Mapping[str, Any], *names: str, default: int) -> int:
-    """Return a positive whole number of config.json under one of its names."""
-    numbers = (value for value in map(config.get, names) if isinstance(value, int) and value > 0)
-    return next(numbers, default)
+    """Return a positive whole number of config.json under one of its names; the largest of a list for each layer."""
+    values = (value if isinstance(value, list) else [value] for value in map(config.get, names))
+    numbers = ([number for number in value if isinstance(number, int) and number > 0] for value in values)
+    return next((max(found) for found in numbers if found), default)
 
 
 def _largest(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, int]:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from tunesmith_core.messages import MessageError
+from tunesmith_engine.altup_shapes import AltUpEndsShape, AltUpShape, LaurelShape
 from tunesmith_engine.mixer_shapes import (
     AttentionShape,
     Branch,
@@ -34,6 +35,8 @@ class MlpShape:
         function: an activation without a name, which is run as it is written; only where there is no gate.
         norm: of what the down projection reads (BitNet), or None.
         scales: factors of gate and of up (Falcon H1), or None.
+        cut: the activation reads relu(gate - mean - cut * deviation) instead, with mean and standard deviation over a
+            token's gates (Gemma 3n); or None.
     """
 
     inputs: tuple[nn.Module, ...]
@@ -44,6 +47,7 @@ class MlpShape:
     function: nn.Module | None = None
     norm: Norm | None = None
     scales: tuple[float, float] | None = None
+    cut: float | None = None
 
     @property
     def inner_width(self) -> int:
@@ -189,6 +193,8 @@ class UnfusedLayer:
     norms: tuple[Norm, ...] = ()
     per_layer: None = None
     output_scale: float = 1.0
+    altup: None = None
+    laurel: None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +228,7 @@ class PerLayerInputs:
         norm: over the `width` numbers of a layer.
         scale: of the sum.
         width: numbers of a layer.
+        num_rows: of the table that tokens read; those of later ids read the first.
     """
 
     embedding: nn.Embedding
@@ -231,6 +238,7 @@ class PerLayerInputs:
     norm: Norm
     scale: float
     width: int
+    num_rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +263,8 @@ class LayerShape:
         norms_stream: the norms stand behind the sums (BART).
         norm_behind: of the layer's last sum, as long as it is not yet the next layer's input_norm.
         idle: parts through which no text passes, such as attention to an encoder where there is none.
+        altup: the layer has several streams, and the others apply to one of them; or None.
+        laurel: a branch beside attention, or None.
     """
 
     name: str
@@ -272,6 +282,8 @@ class LayerShape:
     norms_stream: bool = False
     norm_behind: Norm | None = None
     idle: tuple[nn.Module, ...] = ()
+    altup: AltUpShape | None = None
+    laurel: LaurelShape | None = None
 
     @property
     def norms(self) -> list[Norm]:
@@ -349,6 +361,20 @@ class Placeholders:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherTable:
+    """Tokens that a model for images and sounds embeds by a table of their own, also in a text (Gemma 3n).
+
+    Attributes:
+        module: gives what is embedded for ids, as it was written.
+        first, number: the first of these tokens, and how many there are.
+    """
+
+    module: nn.Module
+    first: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelShape:
     """A whole decoder model.
 
@@ -359,7 +385,9 @@ class ModelShape:
         positions: what is added to the embedded tokens, after their factor, or None.
         embedding_norm: a norm of the sum, before the layers (BLOOM), or None.
         per_layer: what each layer's third block reads, or None.
+        altup: what makes several streams of one and one of several, or None.
         placeholders: tokens that are read as others, or None.
+        other_tables: of tokens that the embedding has no row for.
         balance: what is added to the loss for an even use of experts, or None.
         head: output projection; logits become softcap * tanh(logit_scale * logits / softcap).
         notes: what is not fused and why, a sentence each.
@@ -379,7 +407,9 @@ class ModelShape:
     positions: PositionTable | None = None
     embedding_norm: Norm | None = None
     per_layer: PerLayerInputs | None = None
+    altup: AltUpEndsShape | None = None
     placeholders: Placeholders | None = None
+    other_tables: tuple[OtherTable, ...] = ()
     balance: BalanceShape | None = None
     notes: list[str] = field(default_factory=list)
     handing: Caller | None = None

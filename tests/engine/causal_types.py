@@ -48,6 +48,16 @@ _MIXED = {
     "attention_hidden_size": 128,
     "attention_head_dim": 32,
 }
+_GEMMA3N = {
+    "intermediate_size": 96,
+    "num_hidden_layers": 4,
+    "num_kv_shared_layers": 2,
+    "hidden_size_per_layer_input": 8,
+    "laurel_rank": 4,
+    "activation_sparsity_pattern": [0.95, 0.8, 0.0, 0.0],
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "vocab_size_per_layer_input": 120,
+}
 OWN: dict[str, dict[str, Any]] = {
     "axk1": {**_MLA, "num_experts_per_tok": 2},
     "axk2": _SPARSE_MLA,
@@ -75,13 +85,21 @@ OWN: dict[str, dict[str, Any]] = {
         "embedding_multiplier": 5.6,
         "lm_head_multiplier": 0.04,
     },
-    "gemma3n_text": {
-        "num_kv_shared_layers": 0,
-        "hidden_size_per_layer_input": 8,
-        "laurel_rank": 4,
-        "activation_sparsity_pattern": None,
-        "layer_types": ["sliding_attention", "full_attention"],
+    "gemma3n": {
+        "text_config": _GEMMA3N,
+        # Behind the tokens of all texts.
+        "vision_config": {"hidden_size": 32, "vocab_size": 4, "vocab_offset": 1000},
+        "audio_config": {
+            "hidden_size": 32,
+            "vocab_size": 4,
+            "vocab_offset": 1004,
+            "conf_num_attention_heads": 2,
+            "conf_num_hidden_layers": 1,
+            "input_feat_size": 16,
+            "sscp_conv_channel_size": [8, 4],
+        },
     },
+    "gemma3n_text": _GEMMA3N,
     "gemma4_text": {
         "hidden_size_per_layer_input": 8,
         "num_kv_shared_layers": 0,
@@ -143,6 +161,9 @@ def make_config(kind: str, **overrides: Any) -> Any:  # Any: a transformers conf
         Exception: whatever a config says that can't be made small this way.
     """
     values = _small(CONFIG_MAPPING[kind]().to_dict())
+    for name, part in OWN.get(kind, {}).items():
+        if isinstance(part, dict) and isinstance(values.get(name), dict):
+            overrides.setdefault(name, {**values[name], **part})
     config = CONFIG_MAPPING[kind](**{**values, **OWN.get(kind, {}), **overrides})
     for part in [config, *(value for value in vars(config).values() if hasattr(value, "to_dict"))]:
         for name, value in vars(part).items():

@@ -45,8 +45,7 @@ LOOKS_AHEAD = (
     "roberta-prelayernorm roc_bert roformer xlm xlm-roberta xlm-roberta-xl xlnet".split()
 )
 NOT_MADE_SMALL = (
-    "blt cohere_compass_text dots3_note gemma3n gemma4_assistant gemma4_unified_assistant musicgen "
-    "musicgen_melody".split()
+    "blt cohere_compass_text dots3_note gemma4_assistant gemma4_unified_assistant musicgen musicgen_melody".split()
 )
 """Types that this file has no small config for."""
 
@@ -278,8 +277,10 @@ def test_activation_checkpointing_changes_no_loss(kind: str, write: Any) -> None
 
 @pytest.mark.parametrize("kind", ["gemma3n_text", "mamba"])
 def test_layers_whose_weight_others_read_are_not_packed_in_4_bits(kind: str, write: Any) -> None:
-    ours = Trained(spec_of(write(kind), method={"kind": "qlora"}), rows())
-    assert all(np.isfinite(ours.losses))
+    folder = write(kind)
+    ours = Trained(spec_of(folder, method={"kind": "qlora"}), rows())
+    plain = Trained(spec_of(folder, method={"kind": "qlora"}, hardware={"kernels": False}), rows())
+    assert ours.losses == pytest.approx(plain.losses, rel=TOLERANCE)
     packed = [name for name, value in ours.model.named_parameters() if hasattr(value, "quant_state")]
     assert packed
     assert not any(part in name for name in packed for part in ("coefs", "dt_proj", "lm_head"))

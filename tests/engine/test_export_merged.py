@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, PeftModel
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.engine import causal_types
@@ -354,3 +354,15 @@ def check_close(folder: Path, model: PeftModel) -> None:
             wrapper = getattr(weight, "modules_to_save", None)
             value = (wrapper["default"] if wrapper else weight).weight.detach()
         torch.testing.assert_close(getattr(loaded, name)().weight.float(), value.float(), rtol=0.01, atol=1e-4)
+
+
+def test_a_part_for_images_that_was_left_out_stays_in_the_files(tiny_model: Path, tmp_path: Path) -> None:
+    """The library that makes it isn't among ours, and texts don't pass through it."""
+    folder, name = causal_types.write_model("gemma3n", tmp_path / "model", tiny_model), "model.vision_tower.stem.weight"
+    weights = load_file(folder / "model.safetensors")
+    assert not any("vision_tower" in each for each in weights)
+    tower = torch.randn(8, 3, 4)
+    save_file({**weights, name: tower}, folder / "model.safetensors", {"format": "pt"})
+    run, _ = trained_run(folder)
+    export(run, tmp_path / "merged")
+    assert torch.equal(load_file(tmp_path / "merged" / "model.safetensors")[name], tower.bfloat16())

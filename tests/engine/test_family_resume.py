@@ -14,7 +14,10 @@ from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 
 QUICK = ("qwen3_5_text", "gpt_oss")
-LONG = ("lfm2", "gemma4_text", "deepseek_v3", "kimi_linear", "qwen3_moe", "mamba2", "falcon_h1", "nemotron_h", "bart")
+LONG = (
+    *("lfm2", "gemma4_text", "gemma3n_text", "deepseek_v3", "kimi_linear", "qwen3_moe", "mamba2", "falcon_h1"),
+    *("nemotron_h", "bart"),
+)
 SETTINGS = {
     "method": {"rank": 4},
     "schedule": {"max_steps": 6, "micro_batch_size": 2, "gradient_accumulation_steps": 2, "seed": 7},

@@ -32,7 +32,7 @@ OVERRIDES = {
         "global_head_dim": 32,
     },
 }
-QUICK_SHAPES = ("phi", "lfm2", "gemma4_text", "youtu")
+QUICK_SHAPES = ("phi", "lfm2", "gemma4_text", "gemma3n_text", "youtu")
 OTHER_SHAPES = (
     "gpt2 gpt_neox falcon opt starcoder2 nemotron persimmon codegen bitnet hunyuan_v1_dense mpt bloom olmo minicpm3 "
     "gemma3_text bart mbart openai-gpt gpt_neo whisper marian lfm3 granite_swa".split()

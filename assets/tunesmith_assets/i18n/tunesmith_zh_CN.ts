@@ -8567,6 +8567,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>各标签的行数：{labels}。</translation>
     </message>
     <message>
+        <source>Laurel</source>
+        <translation>Laurel</translation>
+    </message>
+    <message>
         <source>Let answers be shorter (rollouts.max_tokens), or use fewer examples at once.</source>
         <translation>请缩短回答（rollouts.max_tokens），或减少同时处理的样本。</translation>
     </message>
@@ -9013,6 +9017,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The preferences were not learned, although the held-out loss fell from {before} to {after}.</source>
         <translation>留出数据的损失从 {before} 降到 {after}，但模型没有学会偏好。</translation>
+    </message>
+    <message>
+        <source>The projections of streams</source>
+        <translation>多流的投影</translation>
     </message>
     <message>
         <source>The question is empty.</source>
@@ -11983,6 +11991,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{name} 没有看到此前的全部词元，这种情况不受支持。</translation>
     </message>
     <message>
+        <source>{name} hands its layers several streams.</source>
+        <translation>{name} 向各层传递多个流。</translation>
+    </message>
+    <message>
         <source>{name} hands {kind} what comes from other layers: {names}.</source>
         <translation>{name} 把其他层的结果传给 {kind}：{names}。</translation>
     </message>
@@ -12101,6 +12113,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{name} is the base model of {number} runs: {runs}.</source>
         <translation>{name} 是 {number} 个运行的基础模型：{runs}。</translation>
+    </message>
+    <message>
+        <source>{name} makes its streams in an unsupported way.</source>
+        <translation>{name} 以不支持的方式生成多个流。</translation>
     </message>
     <message>
         <source>{name} multiplies the input of a projection with a bias.</source>

@@ -13,7 +13,8 @@ from tunesmith_engine.decode.cache import KeyValueCache
 from tunesmith_engine.decode.product import Inputs, Product
 from tunesmith_engine.decode.rotary import RotaryTables
 from tunesmith_engine.fused import queries_keys
-from tunesmith_engine.fused.assembly import Assembly, LayerProjections
+from tunesmith_engine.fused.assembly import Assembly
+from tunesmith_engine.fused.layer_projections import LayerProjections
 from tunesmith_engine.fused.pieces import gather
 from tunesmith_engine.fused.projection import Projection
 from tunesmith_engine.kernels import cached_attention, glu, rms_norm, rope

@@ -16,6 +16,9 @@ from tunesmith_core.kernel_words import FUSED, NOT_FUSED
 from tunesmith_core.messages import Message
 from tunesmith_engine.device import Compute
 from tunesmith_engine.fused.activations import ActivationStore
+from tunesmith_engine.fused.altup_block import AltUpBlock, coefficients_of
+from tunesmith_engine.fused.altup_ends import AltUpEnds
+from tunesmith_engine.fused.altup_layer import AltUpLayer
 from tunesmith_engine.fused.arena import AdapterArena
 from tunesmith_engine.fused.attention_block import AttentionBlock
 from tunesmith_engine.fused.balance import Balance
@@ -26,7 +29,9 @@ from tunesmith_engine.fused.delta_block import DeltaBlock
 from tunesmith_engine.fused.experts import Experts
 from tunesmith_engine.fused.head import Head
 from tunesmith_engine.fused.latent_block import LatentBlock
+from tunesmith_engine.fused.laurel_block import LaurelBlock
 from tunesmith_engine.fused.layer import FusedLayer, Mixer
+from tunesmith_engine.fused.layer_projections import LayerProjections
 from tunesmith_engine.fused.masks import Masks
 from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
 from tunesmith_engine.fused.parallel_block import ParallelBlock
@@ -46,8 +51,9 @@ from tunesmith_engine.fused.sparse_block import SparseBlock
 from tunesmith_engine.fused.state_space_block import StateSpaceBlock
 from tunesmith_engine.fused.tables import Tables
 from tunesmith_engine.fused.tiling import Tiling
+from tunesmith_engine.fused.token_tables import TokenTable
 from tunesmith_engine.fused.trained_projection import TrainedProjection
-from tunesmith_engine.fused.weight_gradients import Bundle, Group, WeightGradients
+from tunesmith_engine.fused.weight_gradients import Bundle, Group, WeightGradients, bundles_of_norms
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.mixer_shapes import (
     AttentionShape,
@@ -56,7 +62,7 @@ from tunesmith_engine.mixer_shapes import (
     ConvolutionShape,
     DeltaShape,
     LatentShape,
-    Norm,
+    MixerShape,
     ParallelShape,
     StateSpaceShape,
     branches_of,
@@ -76,55 +82,15 @@ from tunesmith_engine.shapes import (
 
 
 @dataclass(frozen=True, slots=True)
-class LayerProjections:
-    """The linear layers of a decoder layer, in the order in which they run.
-
-    The first one of a block is None where the other block is the whole layer, or for experts without a shared MLP; the
-    second also where the first is the block.
-
-    Attributes:
-        experts: those of a mixture; its shared MLP has the place of the MLP.
-        per_layer_gate, per_layer_output: of a third block.
-        query_expansion, expansion: of latents; those of output gates and of decays for the channel-wise delta rule.
-        scan_inputs, scan_output: of a scan beside attention.
-    """
-
-    attention_inputs: Projection | PlainModules | None
-    attention_output: Projection | PlainModules | None
-    mlp_inputs: Projection | PlainModules | None
-    mlp_down: Projection | PlainModules | None
-    experts: Experts | None = None
-    per_layer_gate: Projection | PlainModules | None = None
-    per_layer_output: Projection | PlainModules | None = None
-    query_expansion: Projection | PlainModules | None = None
-    expansion: Projection | PlainModules | None = None
-    scan_inputs: Projection | PlainModules | None = None
-    scan_output: Projection | PlainModules | None = None
-
-    def all(self) -> list[Projection | PlainModules]:
-        """Return those that there are, the experts left out."""
-        return [*self.for_whole_rows(), *self.for_tiles()]
-
-    def for_whole_rows(self) -> list[Projection | PlainModules]:
-        """Return those that take all rows of a micro-batch at once."""
-        parts = self.attention_inputs, self.attention_output, self.per_layer_gate, self.per_layer_output
-        others = self.query_expansion, self.expansion, self.scan_inputs, self.scan_output
-        return [part for part in (*parts, *others) if part is not None]
-
-    def for_tiles(self) -> list[Projection | PlainModules]:
-        """Return those that take a tile of rows after the other."""
-        return [part for part in (self.mlp_inputs, self.mlp_down) if part is not None]
-
-
-@dataclass(frozen=True, slots=True)
 class Parts:
     """What a plan of the memory decides about."""
 
-    layers: Sequence[FusedLayer | PlainLayer]
+    layers: Sequence[FusedLayer | PlainLayer | AltUpLayer]
     head: Head
     workspace: Workspace
     store: ActivationStore
     per_layer: PerLayerTable | None = None
+    altup: AltUpEnds | None = None
 
 
 class Assembly:
@@ -135,6 +101,7 @@ class Assembly:
         gradients: those of whole weights; None where an adapter is trained.
         gradient_width: columns of buffers as wide as the residual stream, with room for adapter columns.
         tables: the embedding and the output layer, with and without what was trained of them.
+        token_tables: what embeds some tokens in its place.
         places: what lies in the computer's memory.
     """
 
@@ -156,16 +123,30 @@ class Assembly:
             raise NotFusableError("DoRA of the output projection runs in plain PyTorch.")
         self.head = head
         self.tables = Tables(base_model(model), shape.embedding, head, self.scratch, compute.dtype)
+        self.token_tables = [TokenTable(table, self._autocast) for table in shape.other_tables]
         self._per_layer: Projection | None = None
         if shape.per_layer:
-            found = self._projection((shape.per_layer.projection,), 0, "", Message("The per-layer inputs"))
-            if isinstance(found, PlainModules):
-                raise NotFusableError("The model needs plain PyTorch. {reason}", reason=self._unfused[""][0])
-            self._per_layer = found
+            (self._per_layer,) = self._before_layers([shape.per_layer.projection], Message("The per-layer inputs"))
+        self._altup: tuple[list[Projection], list[Projection]] | None = None
+        if shape.altup:
+            ends, what = shape.altup, Message("The projections of streams")
+            self._altup = self._before_layers(ends.projections, what), self._before_layers(ends.back, what)
         self.use([self._layer_projections(index, layer) for index, layer in enumerate(shape.layers)])
         self.places = Places(model, shape.embedding, compute.device, self._embedding_stays)
         if self._is_full:
             self.gradients = self._weight_gradients(head)
+
+    def _before_layers(self, modules: Sequence[nn.Module], what: str) -> list[Projection]:
+        """Return a projection of each module, without which no layer runs.
+
+        Raises:
+            NotFusableError: one of them runs as it was written.
+        """
+        found = [self._projection((module,), 0, "", what) for module in modules]
+        projections = [part for part in found if isinstance(part, Projection)]
+        if len(projections) < len(found):
+            raise NotFusableError("The model needs plain PyTorch. {reason}", reason=self._unfused[""][0])
+        return projections
 
     def use(self, projections: list[LayerProjections]) -> None:
         """Let the layers that are built from now on multiply with these."""
@@ -178,12 +159,13 @@ class Assembly:
     def _of_body(self) -> list[Projection | PlainModules]:
         """All linear layers below the head."""
         before = [self._per_layer] if self._per_layer else []
-        return [*before, *(part for parts in self.projections for part in parts.all())]
+        ends = [part for side in self._altup or () for part in side]
+        return [*before, *ends, *(part for parts in self.projections for part in parts.all())]
 
     def _weight_gradients(self, head: Projection) -> WeightGradients | None:
         """Return where the gradients of trained weights are added up; None where nothing is trained."""
         embedding, tied = self.shape.embedding.weight, self._is_tied
-        ends = [*_bundles_of_norms([self.shape.final_norm]), *_bundles(head)]
+        ends = [*bundles_of_norms([self.shape.final_norm]), *_bundles(head)]
         layers = []
         for shape, parts in zip(self.shape.layers, self.projections, strict=True):
             bundles = [bundle for part in parts.all() for bundle in _bundles(part)]
@@ -191,7 +173,7 @@ class Assembly:
             others = [weight for module in plain for weight in module.parameters() if weight.requires_grad]
             trained = shape.attention.trained_sinks if isinstance(shape.attention, AttentionShape) else None
             sinks = [] if trained is None else [(trained,)]
-            layers.append(Group([*bundles, *_bundles_of_norms(shape.norms), *sinks], others))
+            layers.append(Group([*bundles, *bundles_of_norms(shape.norms), *sinks], others))
         group = Group([bundle for bundle in ends if not (tied and bundle[0] is embedding)])
         positions = self.shape.positions.trained if self.shape.positions else None
         tables = [embedding if embedding.requires_grad else None, positions]
@@ -215,11 +197,17 @@ class Assembly:
         stays = self._is_tied or self.shape.embedding.weight.requires_grad or not self.tables.may_leave
         return stays or (self.handing is not None and self.handing.uses_embedding)
 
+    @property
+    def _embeds(self) -> bool:
+        """Whether anything is trained that the embedded tokens depend on."""
+        return self.tables.trains_embedding or any(table.is_trained for table in self.token_tables)
+
     @cached_property
     def lowest_trained(self) -> tuple[int, bool]:
         """The lowest layer that the backward pass must reach, and whether it needs the gradient of that one's input."""
         if self.gradients is None:
-            return 0, self.tables.trains_embedding
+            trains_streams = self._altup is not None and any(part.num_ranks for part in self._altup[0])
+            return 0, self._embeds or trains_streams
         positions = self.shape.positions
         norm = self.shape.embedding_norm
         if norm and norm.trained_parameters:
@@ -239,7 +227,7 @@ class Assembly:
     def capturable(self) -> bool:
         """Whether a step may be captured in a CUDA graph."""
         # Whole weights make steps so large that launches take no time beside them.
-        if self._is_full or any(parts.experts for parts in self.projections):
+        if self._is_full or self.token_tables or any(parts.experts for parts in self.projections):
             return False
         return not any(isinstance(part, PlainModules) for part in self._of_body)
 
@@ -252,11 +240,7 @@ class Assembly:
 
     def quantised_bytes(self, num_tokens: int, tile_tokens: int) -> int:
         """Return what a product takes for 8-bit copies of its input, at most."""
-        attention, mlp = 0, 0
-        for parts in self.projections:
-            attention = max([attention, *map(_quantised_bytes_per_row, parts.for_whole_rows())])
-            mlp = max([mlp, *map(_quantised_bytes_per_row, parts.for_tiles())])
-        return max(num_tokens * attention, min(num_tokens, tile_tokens) * mlp)
+        return max((parts.quantised_bytes(num_tokens, tile_tokens) for parts in self.projections), default=0)
 
     def _layer_projections(self, index: int, layer: LayerShape | UnfusedLayer) -> LayerProjections:
         attention, mlp = layer.attention, layer.mlp
@@ -271,13 +255,10 @@ class Assembly:
             inputs = self._as_written(index, attention.module)
         elif attention is not None:
             inputs, output = self._around_mixer(layer.name, branches_of(attention)[0])
-        beside = self._around_mixer(layer.name, attention.scan) if isinstance(attention, ParallelShape) else ()
-        expansions: list[Projection | PlainModules | None] = [None, None]
-        if isinstance(attention, LatentShape | ChannelDeltaShape):
-            what = Message("Attention's expansions")
-            for place, part in enumerate(attention.expansions):
-                if part is not None:
-                    expansions[place] = self._projection((part,), 1 - place, layer.name, what)
+        scan: tuple[Projection | PlainModules | None, Projection | PlainModules | None] = (None, None)
+        if isinstance(attention, ParallelShape):
+            scan = self._around_mixer(layer.name, attention.scan)
+        expansions = self._expansions(layer.name, attention)
         experts = self._experts(layer.name, mlp) if isinstance(mlp, SparseShape) else None
         if isinstance(mlp, MlpShape):
             gate_up, down = self._mlp_projections(layer.name, mlp)
@@ -288,15 +269,38 @@ class Assembly:
                 self._note_unfused(layer.name, Message("The MLP"), mlp.reason)
             module = written(mlp) if isinstance(mlp, SparseShape) else mlp.module
             gate_up = PlainModules((module,), hidden, hidden, self._autocast)
-        third: list[Projection | PlainModules | None] = [None, None]
-        if layer.per_layer:
-            pair = layer.per_layer.gate, layer.per_layer.output
-            what = Message("The per-layer block")
-            third = [self._projection((part,), place, layer.name, what) for place, part in enumerate(pair)]
+        third, laurel = layer.per_layer, layer.laurel
+        block = self._pair(layer.name, (third.gate, third.output) if third else None, Message("The per-layer block"))
+        branch = self._pair(layer.name, (laurel.left, laurel.right) if laurel else None, Message("Laurel"))
+        weighing = coefficients_of(layer.altup, hidden, self._autocast) if layer.altup else (None, None)
         if self.compute.device.type == "cuda":
             # Weights have moved into wider buffers; what they left must serve the next layer's.
             torch.cuda.empty_cache()
-        return LayerProjections(inputs, output, gate_up, down, experts, *third, *expansions, *beside)
+        return LayerProjections(
+            inputs, output, gate_up, down, experts, *block, *expansions, *scan, *branch, *weighing
+        )
+
+    def _expansions(
+        self, layer: str, attention: MixerShape | Unfused | None
+    ) -> tuple[Projection | PlainModules | None, Projection | PlainModules | None]:
+        """Return those of latents, or of output gates and decays; None for none."""
+        if not isinstance(attention, LatentShape | ChannelDeltaShape):
+            return None, None
+        what = Message("Attention's expansions")
+        first, second = (
+            None if part is None else self._projection((part,), 1 - place, layer, what)
+            for place, part in enumerate(attention.expansions)
+        )
+        return first, second
+
+    def _pair(
+        self, layer: str, modules: tuple[nn.Module, nn.Module] | None, what: str
+    ) -> tuple[Projection | PlainModules | None, Projection | PlainModules | None]:
+        """Return the projections of two linear layers that run one after the other; None for none."""
+        if modules is None:
+            return None, None
+        first, second = (self._projection((module,), place, layer, what) for place, module in enumerate(modules))
+        return first, second
 
     def _around_mixer(
         self, layer: str, mixer: Branch
@@ -382,7 +386,7 @@ class Assembly:
     def notes(self) -> list[str]:
         """Sentences about what is not fused."""
         num_layers = len(self.shape.layers)
-        alike = Counter(note for notes in self._unfused.values() for note in notes)
+        alike = Counter(note for notes in self._unfused.values() for note in dict.fromkeys(notes))
         sentences = [
             Message(NOT_FUSED.template, num_unfused=count, num_layers=num_layers, note=note)
             for note, count in alike.items()
@@ -438,7 +442,8 @@ class Assembly:
             torch.cuda.empty_cache()
         tile_tokens = min(tiling.mlp_tokens, capacity_tokens)
         store = ActivationStore(buffers, policies, capacity_tokens, self.compute.device, tile_tokens=tile_tokens)
-        return Parts(layers, head, workspace, store, self.per_layer_of(workspace, capacity_tokens))
+        before = self.per_layer_of(workspace, capacity_tokens), self.altup_of(workspace, capacity_tokens)
+        return Parts(layers, head, workspace, store, *before)
 
     def head_of(self, workspace: Workspace, capacity_tokens: int, tiling: Tiling) -> Head:
         """Return the end of the model, which reserves what it needs in the workspace."""
@@ -455,9 +460,9 @@ class Assembly:
 
     def layers(
         self, policies: Sequence[LayerPolicy], workspace: Workspace, capacity_tokens: int, tiling: Tiling
-    ) -> list[FusedLayer | PlainLayer]:
+    ) -> list[FusedLayer | PlainLayer | AltUpLayer]:
         """Return the layers, which reserve what they need in the workspace."""
-        layers: list[FusedLayer | PlainLayer] = []
+        layers: list[FusedLayer | PlainLayer | AltUpLayer] = []
         tile_tokens = min(tiling.mlp_tokens, capacity_tokens)
         for index, (shape, parts, policy) in enumerate(zip(self.shape.layers, self.projections, policies, strict=True)):
             hidden = self.shape.hidden_size
@@ -470,8 +475,23 @@ class Assembly:
             mlp = self._mlp(shape, parts, workspace, tile_tokens, policy.level == "none")
             widths = hidden, self.gradient_width
             third = self._per_layer_block(shape, parts, workspace, capacity_tokens)
-            layers.append(FusedLayer(index, shape, mixer, mlp, *widths, self.gradients, third))
+            if shape.altup and parts.predicting and parts.correcting:
+                laurel = self._laurel(shape, parts, workspace, capacity_tokens)
+                blocks = FusedLayer(index, shape, mixer, mlp, *widths, self.gradients, laurel=laurel)
+                weighing = parts.predicting, parts.correcting
+                altup = AltUpBlock(shape.altup, *weighing, workspace, capacity_tokens, hidden)
+                layers.append(AltUpLayer(index, shape, blocks, altup, third, workspace, capacity_tokens, hidden))
+            else:
+                layers.append(FusedLayer(index, shape, mixer, mlp, *widths, self.gradients, third))
         return layers
+
+    def _laurel(
+        self, shape: LayerShape, parts: LayerProjections, workspace: Workspace, capacity_tokens: int
+    ) -> LaurelBlock | None:
+        left, right = parts.laurel_left, parts.laurel_right
+        if shape.laurel is None or left is None or right is None:
+            return None
+        return LaurelBlock(shape.laurel, left, right, workspace, capacity_tokens, self.shape.hidden_size)
 
     def _mixer(
         self,
@@ -535,8 +555,14 @@ class Assembly:
         shape, projection = self.shape.per_layer, self._per_layer
         if shape is None or projection is None:
             return None
-        hidden, embeds = self.shape.hidden_size, self.tables.trains_embedding
-        return PerLayerTable(shape, projection, workspace, capacity_tokens, hidden, embeds)
+        return PerLayerTable(shape, projection, workspace, capacity_tokens, self.shape.hidden_size, self._embeds)
+
+    def altup_of(self, workspace: Workspace, capacity_tokens: int) -> AltUpEnds | None:
+        """Return what is at the ends of several streams, which reserves what it needs in the workspace."""
+        if self._altup is None:
+            return None
+        sizes = capacity_tokens, self.shape.hidden_size, self.gradient_width
+        return AltUpEnds(*self._altup, workspace, *sizes, self._embeds)
 
     def _per_layer_block(
         self, shape: LayerShape, parts: LayerProjections, workspace: Workspace, capacity_tokens: int
@@ -574,14 +600,6 @@ class Assembly:
         return block
 
 
-def _quantised_bytes_per_row(part: Projection | PlainModules) -> int:
-    return part.quantised_bytes_per_row if isinstance(part, Projection) else 0
-
-
 def _bundles(part: Projection | PlainModules) -> list[Bundle]:
     return part.bundles if isinstance(part, TrainedProjection) else []
-
-
-def _bundles_of_norms(norms: Sequence[Norm]) -> list[Bundle]:
-    return [(parameter,) for norm in norms for parameter in norm.trained_parameters]
 

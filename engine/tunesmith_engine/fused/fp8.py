@@ -23,7 +23,7 @@ from tunesmith_core.messages import Message
 from tunesmith_engine.data import Example
 from tunesmith_engine.device import Compute
 from tunesmith_engine.fused.agreement import LENGTHS
-from tunesmith_engine.fused.assembly import LayerProjections
+from tunesmith_engine.fused.layer_projections import LayerProjections
 from tunesmith_engine.fused.projection import Projection
 from tunesmith_engine.kernels.fp8 import quantise_rows
 from tunesmith_engine.packed.batch import PackedBatch

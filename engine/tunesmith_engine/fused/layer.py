@@ -14,6 +14,7 @@ from tunesmith_engine.fused.convolution_block import ConvolutionBlock
 from tunesmith_engine.fused.delta_block import DeltaBlock
 from tunesmith_engine.fused.experts import Experts
 from tunesmith_engine.fused.latent_block import LatentBlock
+from tunesmith_engine.fused.laurel_block import LaurelBlock
 from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
 from tunesmith_engine.fused.parallel_block import Columns, ParallelBlock
 from tunesmith_engine.fused.per_layer_block import PerLayerBlock
@@ -88,24 +89,26 @@ class FusedLayer:
         gradient_width: int,
         gradients: WeightGradients | None = None,
         per_layer: PerLayerBlock | None = None,
+        laurel: LaurelBlock | None = None,
     ) -> None:
         self.index, self.shape, self._gradients = index, shape, gradients
-        self.attention, self.mlp, self._per_layer = attention, mlp, per_layer
+        self.attention, self.mlp, self._per_layer, self._laurel = attention, mlp, per_layer, laurel
         self._hidden_size, self._gradient_width = hidden_size, gradient_width
         self._saved: tuple[tuple[torch.Tensor, ...], ...] = ()
         parts: list[Projection | PlainModules | Experts] = []
-        for block in (attention, mlp, per_layer):
+        for block in (attention, mlp, per_layer, laurel):
             parts += _parts_of(block)
         self._plain = [part for part in parts if isinstance(part, PlainModules)]
         # Where what the MLP reads is left: the input of a layer that has nothing before it.
         self._middle = "x_mid" if attention else "x"
         # A norm behind a block needs the block's output for its gradient, and so do DoRA's magnitudes; a third block
-        # reads what is behind the MLP.
+        # and AltUp read what is behind the MLP.
         self._keeps_attention_output = attention is not None and (
             shape.post_attention_norm is not None or attention.output.has_magnitudes
         )
+        reads_end = per_layer is not None or shape.altup is not None
         self._keeps_mlp_output = mlp is not None and (
-            shape.post_mlp_norm is not None or mlp.down.has_magnitudes or per_layer is not None
+            shape.post_mlp_norm is not None or mlp.down.has_magnitudes or reads_end
         )
 
     def buffers(self, keep_gate_up: bool, dtype: torch.dtype) -> LayerBuffers:
@@ -142,25 +145,37 @@ class FusedLayer:
         self, x: torch.Tensor, pending: torch.Tensor | None, now: Pass
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Go through the layer; x and pending are [T, hidden], and so is what is returned."""
-        for part in self._plain:
-            part.begin_forward()
-        num_tokens, shape = now.batch.num_tokens, self.shape
-        kept = now.store.forward(self.index, num_tokens)
-        normed, y = self._normed(num_tokens, now), self._output(num_tokens, now)[:, : self._hidden_size]
-        if self.attention:
-            self._add_norm(x, pending, shape.input_norm, normed, kept["x"])
-            self._attend(self.attention, kept, normed, now, now.with_adapter)
-            self._attention_output(self.attention, kept, y, now.with_adapter)
-            x, pending = self._stream(kept["x"], normed), y
-        if self.mlp:
-            self._mlp_forward(self.mlp, x, pending, kept, now)
-            x = self._stream(kept[self._middle], normed)
-        ends_here = self._per_layer is not None or shape.output_scale != 1.0
+        self.begin_forward()
+        x, y = self.through(x, pending, now.store.forward(self.index, now.batch.num_tokens), now)
+        ends_here = self._per_layer is not None or self.shape.output_scale != 1.0
         if ends_here:
-            self._end(x, y, normed, now.with_adapter)
+            self._end(x, y, self.input_region(now), now.with_adapter)
         if now.with_gradients:
             now.store.forward_done(self.index)
         return (y, None) if ends_here else (x, y)
+
+    def begin_forward(self) -> None:
+        """Let parts that run as written draw new random numbers from now on."""
+        for part in self._plain:
+            part.begin_forward()
+
+    def through(
+        self, x: torch.Tensor, pending: torch.Tensor | None, kept: dict[str, torch.Tensor], now: Pass
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Go through attention and MLP; return the stream and the last block's output, [T, hidden] each."""
+        normed, y = self.input_region(now), self.output_region(now)[:, : self._hidden_size]
+        if self.attention:
+            self._add_norm(x, pending, self.shape.input_norm, normed, kept["x"])
+            self._attend(self.attention, kept, normed, now, now.with_adapter)
+            self._attention_output(self.attention, kept, y, now.with_adapter)
+            x, pending = self._stream(kept["x"], normed), y
+            if self._laurel:
+                self._laurel.join(x, self._with_columns(normed, self._laurel.left), y, now.with_adapter)
+                x, pending = y, None
+        if self.mlp:
+            self._mlp_forward(self.mlp, x, pending, kept, now)
+            x = self._stream(kept[self._middle], normed)
+        return x, y
 
     def _attend(
         self, attention: Mixer, kept: dict[str, torch.Tensor], normed: torch.Tensor, now: Pass, with_adapter: bool
@@ -179,8 +194,8 @@ class FusedLayer:
         now: Pass,
     ) -> None:
         """Write what the MLP reads, x + pending, and its output, which is normalised where the model does that."""
-        num_tokens, shape, middle = now.batch.num_tokens, self.shape, kept[self._middle]
-        normed, y = self._normed(num_tokens, now), self._output(num_tokens, now)[:, : self._hidden_size]
+        shape, middle = self.shape, kept[self._middle]
+        normed, y = self.input_region(now), self.output_region(now)[:, : self._hidden_size]
         if shape.parallel and pending is not None:
             self._add(x, pending, middle)
             if shape.mlp_norm:
@@ -214,12 +229,17 @@ class FusedLayer:
         if self.shape.output_scale != 1.0:
             stream.mul_(self.shape.output_scale)
         if self._per_layer:
-            output, hidden = kept["mlp_output"], self._hidden_size
-            if self.shape.post_mlp_norm:
-                output = scratch[:, :hidden]
-                rms_norm.add_norm(kept["mlp_output"], None, self.shape.post_mlp_norm, output)
-            self._add(kept[self._middle], output, normed[:, :hidden])
-            self._per_layer.backward(stream, self._with_columns(normed, self._per_layer.gate), scratch)
+            hidden = self._hidden_size
+            self.write_end(kept, normed[:, :hidden], scratch[:, :hidden])
+            stream.add_(self._per_layer.backward(stream, self._with_columns(normed, self._per_layer.gate), scratch))
+
+    def write_end(self, kept: dict[str, torch.Tensor], out: torch.Tensor, scratch: torch.Tensor) -> None:
+        """Write once more what is behind the MLP, [T, hidden], whose output was kept."""
+        output = kept["mlp_output"]
+        if self.shape.post_mlp_norm:
+            rms_norm.add_norm(output, None, self.shape.post_mlp_norm, scratch)
+            output = scratch
+        self._add(kept[self._middle], output, out)
 
     def _attention_output(
         self, attention: Mixer, kept: dict[str, torch.Tensor], y: torch.Tensor, with_adapter: bool
@@ -243,15 +263,27 @@ class FusedLayer:
             now: as in the forward pass.
             first: nobody needs the input's gradient.
         """
+        self.begin_backward()
+        kept, missing = now.store.backward(self.index, now.batch.num_tokens)
+        self.replay(kept, missing, now)
+        self._end_backward(gradient[:, : self._hidden_size], kept, self.input_region(now), self.output_region(now))
+        self.through_backward(gradient, kept, missing, now, first)
+        now.store.backward_done(self.index)
+
+    def begin_backward(self) -> None:
+        """Let parts that run as written draw the random numbers of the forward pass again."""
         for part in self._plain:
             part.begin_backward()
-        num_tokens = now.batch.num_tokens
-        kept, missing = now.store.backward(self.index, num_tokens)
-        if self.attention:
-            self._replay(self.attention, kept, missing - {"gate_up"}, now)
-        self._end_backward(
-            gradient[:, : self._hidden_size], kept, self._normed(num_tokens, now), self._output(num_tokens, now)
-        )
+
+    def through_backward(
+        self,
+        gradient: torch.Tensor,
+        kept: dict[str, torch.Tensor],
+        missing: frozenset[str],
+        now: Pass,
+        first: bool,
+    ) -> None:
+        """Go through MLP and attention, with what was missing computed again; see `backward`."""
         waiting = None
         if self.mlp:
             gate_up = None if "gate_up" in missing else kept.get("gate_up")
@@ -259,7 +291,6 @@ class FusedLayer:
         if self.attention:
             self._attention_backward(self.attention, gradient, kept, waiting, now, first)
         self._saved = ()
-        now.store.backward_done(self.index)
 
     def _mlp_backward(
         self,
@@ -271,7 +302,7 @@ class FusedLayer:
     ) -> Waiting | None:
         """Go through the MLP and its norm: add to the stream's gradient, or return what waits for attention's."""
         num_tokens, shape = now.batch.num_tokens, self.shape
-        normed, scratch = self._normed(num_tokens, now), self._output(num_tokens, now)
+        normed, scratch = self.input_region(now), self.output_region(now)
         to_input, stream = scratch[:, : self._hidden_size], gradient[:, : self._hidden_size]
         to_block = self._block_gradient(gradient, shape.post_mlp_norm, kept.get("mlp_output"), mlp.down, scratch)
         self._add_to_magnitudes(mlp.down, to_block, kept.get("mlp_output"))
@@ -300,9 +331,11 @@ class FusedLayer:
         first: bool,
     ) -> None:
         """Go through attention and its norm, and add what a parallel MLP left."""
-        num_tokens, shape = now.batch.num_tokens, self.shape
-        normed, scratch = self._normed(num_tokens, now), self._output(num_tokens, now)
+        shape = self.shape
+        normed, scratch = self.input_region(now), self.output_region(now)
         to_input, stream = scratch[:, : self._hidden_size], gradient[:, : self._hidden_size]
+        if self._laurel:
+            stream.mul_(self._laurel.shape.factor)
         norm, output = shape.post_attention_norm, kept.get("attention_output")
         to_block = self._block_gradient(gradient, norm, output, attention.output, scratch)
         self._add_to_magnitudes(attention.output, to_block, output)
@@ -316,6 +349,8 @@ class FusedLayer:
         rotary, documents = now.rotary[shape.rotary_kind], now.batch.documents
         out = None if first else to_input
         attention.backward(to_block, wide, kept["qkv"], kept["heads"], self._saved, rotary, documents, out)
+        if self._laurel:
+            self._laurel.backward(stream, self._with_columns(normed, self._laurel.left), out)
         if first:
             return
         if waiting and shape.mlp_norm is None:
@@ -324,21 +359,22 @@ class FusedLayer:
         if waiting and shape.mlp_norm is not None:
             stream.add_(waiting.gradient)
 
-    def _replay(
-        self, attention: Mixer, kept: dict[str, torch.Tensor], missing: frozenset[str], now: Pass
-    ) -> None:
+    def replay(self, kept: dict[str, torch.Tensor], missing: frozenset[str], now: Pass) -> None:
         """Compute again what was not kept; never the MLP's output projection."""
-        if not missing:
+        attention, missing = self.attention, missing - {"gate_up"}
+        if attention is None or not missing:
             return
-        num_tokens = now.batch.num_tokens
-        normed, scratch = self._normed(num_tokens, now), self._output(num_tokens, now)[:, : self._hidden_size]
+        normed, scratch = self.input_region(now), self.output_region(now)[:, : self._hidden_size]
         self._add_norm(kept["x"], None, self.shape.input_norm, normed, None)
         self._attend(attention, kept, normed, now, True)
         if not missing & {"x_mid", "attention_output"}:
             attention.fill_columns(kept["heads"])
             return
         self._attention_output(attention, kept, scratch, True)
-        if "x_mid" in missing:
+        if "x_mid" in missing and self._laurel:
+            self._laurel.join(kept["x"], self._with_columns(normed, self._laurel.left), scratch, True)
+            kept["x_mid"].copy_(scratch)
+        elif "x_mid" in missing:
             self._add(self._stream(kept["x"], normed), scratch, kept["x_mid"])
 
     def _block_gradient(
@@ -376,11 +412,13 @@ class FusedLayer:
         if isinstance(last, Projection) and last.has_magnitudes and output is not None:
             last.add_to_magnitudes(column_dots(gradient[:, : self._hidden_size], output), gradient)
 
-    def _normed(self, num_tokens: int, now: Pass) -> torch.Tensor:
-        return now.workspace.carve("input", (num_tokens, self._gradient_width))[0]
+    def input_region(self, now: Pass) -> torch.Tensor:
+        """Return where what a block reads lies, [T, gradient_width]."""
+        return now.workspace.carve("input", (now.batch.num_tokens, self._gradient_width))[0]
 
-    def _output(self, num_tokens: int, now: Pass) -> torch.Tensor:
-        return now.workspace.carve("output", (num_tokens, self._gradient_width))[0]
+    def output_region(self, now: Pass) -> torch.Tensor:
+        """Return where what a block gives lies, [T, gradient_width]."""
+        return now.workspace.carve("output", (now.batch.num_tokens, self._gradient_width))[0]
 
     def _with_columns(
         self, normed: torch.Tensor, projection: Projection | PlainModules | Experts | Columns
@@ -448,7 +486,7 @@ class FusedLayer:
 
 
 def _parts_of(
-    block: Mixer | MlpBlock | PlainMlp | SparseBlock | PerLayerBlock | None,
+    block: Mixer | MlpBlock | PlainMlp | SparseBlock | PerLayerBlock | LaurelBlock | None,
 ) -> list[Projection | PlainModules | Experts]:
     """Return what a block multiplies with."""
     if block is None:
@@ -459,6 +497,8 @@ def _parts_of(
         return [block.inputs, block.down]
     if isinstance(block, PerLayerBlock):
         return [block.gate, block.output]
+    if isinstance(block, LaurelBlock):
+        return [block.left, block.right]
     if isinstance(block, ParallelBlock):
         return [part for branch in block.branches for part in _parts_of(branch)]
     parts: list[Projection | PlainModules | Experts] = [block.inputs, block.output]

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from tunesmith_core.altup_memory import ROUTER_NUMBERS
 from tunesmith_core.expert_memory import host_steps, passing_bytes
 from tunesmith_core.fused_memory import LIBRARY_BYTES, USABLE_SHARE
 from tunesmith_core.mixer_memory import FIRST_TOKEN_BYTES
@@ -391,6 +392,7 @@ class MemoryPlanner:
         layers = assembly.layers(policies, workspace, capacity, tiling)
         assembly.head_of(workspace, capacity, tiling)
         assembly.per_layer_of(workspace, capacity)
+        assembly.altup_of(workspace, capacity)
         buffers = [layer.buffers(policy.level == "none", dtype) for layer, policy in zip(layers, policies, strict=True)]
         return buffers, workspace.num_bytes
 
@@ -469,7 +471,16 @@ class MemoryPlanner:
                 sums = whole * 4 * mixer.num_heads if isinstance(mixer, AttentionShape | LatentShape) else 0
                 statistics += sums * (policy.level in ("none", "mlp"))
                 largest = max(largest, sums)
-        return max(most, written) + statistics + largest + self._expert_bytes(capacity, tiling)
+        most = max(most, written, self._altup_bytes(capacity, tiling))
+        return most + statistics + largest + self._expert_bytes(capacity, tiling)
+
+    def _altup_bytes(self, capacity: int, tiling: Tiling) -> int:
+        """Return what the streams' coefficients take, which run as written, or which gates are cut in a tile."""
+        layers, itemsize = self._assembly.shape.layers, self._assembly.compute.dtype.itemsize
+        weighing = ROUTER_NUMBERS * capacity * self._assembly.shape.hidden_size * itemsize
+        cut = [layer.mlp.width for layer in layers if isinstance(layer.mlp, MlpShape) and layer.mlp.cut is not None]
+        masks = min(capacity, tiling.mlp_tokens) * max(cut, default=0)
+        return max(masks, weighing if any(layer.altup for layer in layers) else 0)
 
     def _written_bytes(self, whole: int, tiling: Tiling) -> int:
         """Return what a mixer, or a layer, that runs as written takes: one at a time, on texts that pass together."""

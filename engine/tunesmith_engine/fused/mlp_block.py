@@ -48,6 +48,8 @@ class MlpBlock:
         workspace.reserve("block", *shapes)
         if shape.norm is not None:
             workspace.reserve("mlp_norm", *[(tile_tokens, shape.width)] * 2)
+        if shape.cut is not None:
+            workspace.reserve("cut gates", (tile_tokens, shape.width))
 
     def forward(
         self,
@@ -173,7 +175,7 @@ class MlpBlock:
         if not self.inputs.has_magnitudes:
             return None
         inner = tile[:, : self.shape.inner_width]
-        if self.shape.gated:
+        if self.shape.gated and self.shape.cut is None:
             return gated_column_dots(to_hidden, inner, self.shape.activation)
         slope = inner.clone()
         self._activate_backward(to_hidden, slope, None)
@@ -189,6 +191,8 @@ class MlpBlock:
     def _activate(self, tile: torch.Tensor, out: torch.Tensor) -> None:
         """Write activation(gate) * up of a tile, or activation(up)."""
         gate, up = self._halves(tile)
+        if self.shape.cut is not None:
+            gate, _, _ = self._cut(gate, self.shape.cut)
         if self.shape.function is None:
             glu.gate_and_multiply(gate, up, self.shape.activation, out)
         else:
@@ -197,6 +201,12 @@ class MlpBlock:
     def _activate_backward(self, gradient: torch.Tensor, tile: torch.Tensor, out: torch.Tensor | None) -> None:
         """Turn gate and up into their gradients, where they are; write their product to `out` if that is given."""
         gate, up = self._halves(tile)
+        if self.shape.cut is not None:
+            cut, mean, deviation = self._cut(gate, self.shape.cut)
+            is_below = cut <= 0.0
+            glu.gate_backward(gradient, cut, up, self.shape.activation, cut, up, out_hidden=out)
+            _cut_backward(cut.masked_fill_(is_below, 0.0), gate, mean, deviation, self.shape.cut)
+            return
         if self.shape.function is None:
             glu.gate_backward(gradient, gate, up, self.shape.activation, gate, up, out_hidden=out)
             return
@@ -208,6 +218,13 @@ class MlpBlock:
             out.copy_(product.detach())
         if leaf.grad is not None:
             gate.copy_(leaf.grad)
+
+    def _cut(self, gate: torch.Tensor, cut: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return relu(gate - mean - cut * deviation), [T, width], and mean and standard deviation of rows, [T, 1]."""
+        (out,) = self._workspace.carve("cut gates", (len(gate), self.shape.width))
+        deviation, mean = torch.std_mean(gate, dim=-1, correction=0, keepdim=True)
+        torch.sub(gate, torch.add(mean, deviation, alpha=cut), out=out)
+        return out.relu_(), mean, deviation
 
     def _gate_up(self, x: torch.Tensor, tile: torch.Tensor, with_adapter: bool) -> None:
         self.inputs.forward(x, tile[:, : self.shape.inner_width], with_adapter)
@@ -243,6 +260,16 @@ class MlpBlock:
             return self._workspace.carve("block", *shapes)[0], own
         hidden, tile = self._workspace.carve("block", *shapes, (num_rows, self.gate_up_width))
         return hidden, tile
+
+
+def _cut_backward(
+    gradient: torch.Tensor, gate: torch.Tensor, mean: torch.Tensor, deviation: torch.Tensor, cut: float
+) -> None:
+    """Turn gates into their gradient, where they are, from that of relu's input, [T, width]; see `MlpBlock._cut`."""
+    share = gradient.sum(-1, keepdim=True, dtype=torch.promote_types(gate.dtype, torch.float32)) / gate.shape[1]
+    # Equal gates have no deviation, and none of them is above their mean.
+    along = torch.where(deviation > 0.0, share * cut / deviation, 0.0).to(gate.dtype)
+    gate.sub_(mean).mul_(-along).add_(gradient).sub_(share.to(gate.dtype))
 
 
 class PlainMlp:

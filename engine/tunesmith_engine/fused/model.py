@@ -21,6 +21,7 @@ from tunesmith_engine.data.example import Example
 from tunesmith_engine.device import Compute
 from tunesmith_engine.fused import fp8
 from tunesmith_engine.fused.agreement import check_agreement, small_plan
+from tunesmith_engine.fused.altup_layer import AltUpLayer
 from tunesmith_engine.fused.assembly import Assembly
 from tunesmith_engine.fused.graphs import StepGraphs, fixed_sizes, most_tokens
 from tunesmith_engine.fused.layer import FusedLayer, Pass
@@ -413,6 +414,8 @@ class FusedModel:
         shape, gradients = self._assembly.shape, self._assembly.gradients
         stream = gradient[:, : shape.hidden_size]
         losses = self._losses(x, pending, now.batch, scale, stream)
+        if self._parts.altup:
+            self._parts.altup.end_backward(stream)
         if gradients:
             gradients.done_with_ends()
         lowest, needs_input = self._assembly.lowest_trained
@@ -423,6 +426,8 @@ class FusedModel:
             layer.backward(gradient, now, first=layer.index == lowest and not needs_input)
             if gradients:
                 gradients.done_with_layer(layer.index)
+        if self._parts.altup:
+            self._parts.altup.begin_backward(stream)
         if self._parts.per_layer:
             self._parts.per_layer.backward(stream)
         if shape.embedding_norm and needs_input:
@@ -433,6 +438,8 @@ class FusedModel:
                 places = now.batch.positions + shape.positions.offset
                 gradients.add_embedding(shape.positions.embedding, places, stream, 1.0)
             gradients.done()
+        for table in self._assembly.token_tables:
+            table.backward(now.batch.input_ids, stream)
         self._assembly.tables.add_to_embedding(now.batch.input_ids, stream, shape.embedding_scale)
         return losses
 
@@ -443,6 +450,8 @@ class FusedModel:
             x.copy_(self._assembly.handing.start(now.batch.documents))
         else:
             embed(now.batch.input_ids, self._assembly.tables.table(now.with_adapter), shape.embedding_scale, x)
+        for table in self._assembly.token_tables:
+            table.embed(now.batch.input_ids, x)
         if shape.positions:
             (added,) = self._parts.workspace.carve("input", (len(x), shape.hidden_size))
             add_positions(shape.positions, now.batch.positions, x, added)
@@ -472,10 +481,12 @@ class FusedModel:
             self._parts.per_layer.forward(now.batch.input_ids, embedded, now.with_adapter)
         if self._assembly.balance:
             self._assembly.balance.begin(x.device)
-        pending: torch.Tensor | None = None
+        altup, pending = self._parts.altup, None
+        if altup:
+            x = altup.begin(x, now.with_adapter)
         for layer in self._layers:
             x, pending = layer.forward(x, pending, now)
-        return x, pending
+        return (altup.end(embedded[:, : shape.hidden_size], now.with_adapter), None) if altup else (x, pending)
 
     def _pass(self, batch: PackedBatch, with_adapter: bool, with_gradients: bool) -> Pass:
         if batch.num_tokens > self.plan.capacity_tokens:
@@ -508,7 +519,7 @@ class FusedModel:
         return tables
 
     @property
-    def _layers(self) -> Sequence[FusedLayer | PlainLayer]:
+    def _layers(self) -> Sequence[FusedLayer | PlainLayer | AltUpLayer]:
         return self._parts.layers
 
     @property

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 
 from tunesmith_engine.fused.plain_modules import PlainModules
-from tunesmith_engine.fused.projection import Projection
+from tunesmith_engine.fused.projection import Projection, add_to_magnitudes
 from tunesmith_engine.fused.weight_gradients import WeightGradients
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import glu, rms_norm
@@ -84,11 +84,11 @@ class PerLayerBlock:
         self.output.forward(gated, out, with_adapter)
         return gates, gated
 
-    def backward(self, gradient: torch.Tensor, x: torch.Tensor, scratch: torch.Tensor) -> None:
-        """Add the gradient of the stream to that of the layer's output, and add those of the adapters.
+    def backward(self, gradient: torch.Tensor, x: torch.Tensor, scratch: torch.Tensor) -> torch.Tensor:
+        """Return the gradient of the stream that the block reads, in `scratch`, and add those of the adapters.
 
         Args:
-            gradient: of the layer's output, [T, d], where the sum is written.
+            gradient: of the block's output, [T, d].
             x: the stream that the block reads, [T, d + R].
             scratch: [T, d + R], overwritten.
         """
@@ -101,22 +101,16 @@ class PerLayerBlock:
         if self._gradients:
             self._gradients.add_norm(shape.norm, gradient, output, statistics)
         rms_norm.norm_backward(gradient, output, shape.norm, statistics, to_output[:, :hidden])
-        _add_to_magnitudes(self.output, to_output, output)
+        add_to_magnitudes(self.output, to_output, output)
         self.output.backward(to_output, gated, to_gated)
         own = self._own(len(x))
         # The own numbers are not read again, so their gradients take their place.
         to_own = own if self._needs_gradient else to_gated
         glu.gate_backward(to_gated, gates, own, shape.activation, to_gates[:, : shape.width], to_own)
-        _add_to_magnitudes(self.gate, to_gates, gates)
+        add_to_magnitudes(self.gate, to_gates, gates)
         to_stream = scratch[:, :hidden]
         self.gate.backward(to_gates, x, to_stream)
-        gradient.add_(to_stream)
-
-
-def _add_to_magnitudes(part: Projection | PlainModules, gradient: torch.Tensor, output: torch.Tensor) -> None:
-    """Add the gradient of DoRA's magnitudes."""
-    if isinstance(part, Projection) and part.has_magnitudes:
-        part.add_to_magnitudes(column_dots(gradient[:, : output.shape[1]], output), gradient)
+        return to_stream
 
 
 class PerLayerTable:
@@ -179,7 +173,8 @@ class PerLayerTable:
         rows = self._project(x, own, with_adapter)
         rms_norm.add_norm(rows, None, shape.norm, rows)
         table = self._workspace.carve("block", *self._block(num_tokens))[1]
-        embed(input_ids, shape.embedding.weight.data, shape.embedding_scale, table)
+        read = torch.where(input_ids < shape.num_rows, input_ids, 0)
+        embed(read, shape.embedding.weight.data, shape.embedding_scale, table)
         own.add_(table).mul_(shape.scale)
         if self.needs_gradient:
             (kept,) = self._workspace.carve("embedded", (num_tokens, x.shape[1]))

@@ -26,8 +26,10 @@ from transformers.pytorch_utils import Conv1D
 
 from tunesmith_core.messages import MessageError
 from tunesmith_engine.fused.masks import Masks
+from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.recognise.parts import is_linear
 from tunesmith_engine.kernels import dropout, nf4, registry
+from tunesmith_engine.kernels.column_dots import column_dots
 from tunesmith_engine.kernels.copy_rows import copy_rows
 
 COLUMN_ALIGNMENT = {"cuda": 64, "cpu": 16}
@@ -493,3 +495,9 @@ class Projection:
         """Do both: see `input_gradient` and `accumulate`."""
         self.input_gradient(gradient, out)
         self.accumulate(gradient, x)
+
+
+def add_to_magnitudes(part: Projection | PlainModules, gradient: torch.Tensor, output: torch.Tensor) -> None:
+    """Add the gradient of DoRA's magnitudes, if there are any, from that of the output, [T, N + R], and the output."""
+    if isinstance(part, Projection) and part.has_magnitudes:
+        part.add_to_magnitudes(column_dots(gradient[:, : output.shape[1]], output), gradient)

@@ -232,3 +232,8 @@ def _products(gradient: torch.Tensor, x: torch.Tensor) -> Iterator[tuple[slice, 
 def _size(bundle: Bundle) -> int:
     """Return the numbers that a bundle takes."""
     return -(-sum(weight.numel() for weight in bundle) // ALIGNMENT) * ALIGNMENT
+
+
+def bundles_of_norms(norms: Sequence[Norm]) -> list[Bundle]:
+    """Return the trained weights of norms, each by itself."""
+    return [(parameter,) for norm in norms for parameter in norm.trained_parameters]

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import torch
 import transformers
-from transformers import AutoModelForCausalLM, masking_utils, modeling_utils
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    Gemma3nVisionConfig,
+    PreTrainedModel,
+    masking_utils,
+    modeling_utils,
+)
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+from transformers.utils import is_timm_available, is_vision_available
 
 FOR_IMAGES = (
     "aya_vision cohere2_vision exaone4_5 glm4v glm4v_moe idefics3 internvl lfm2_vl llava llava_next llava_onevision "
@@ -17,6 +25,15 @@ NOT_LISTED = {"mistral4": "Mistral4ForCausalLM"} | {
     kind: MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES[kind] for kind in FOR_IMAGES
 }
 """Classes by types of models that train on texts, though transformers 5.23 doesn't list them as language models."""
+
+OF_TIMM = "gemma3n"
+"""A type of models whose part for images is made by a library that isn't among ours."""
+
+
+class LeftOutTower(PreTrainedModel):
+    """Stands for that part where texts are all that a model reads; it has no weights."""
+
+    config_class = Gemma3nVisionConfig
 
 
 def _no_packed_rows(_: torch.Tensor) -> None:
@@ -33,7 +50,12 @@ def never_look_for_packed_rows() -> None:
 
 
 def know_language_model(model_type: str) -> None:
-    """Let transformers find the class of a model that reads texts alone, though it doesn't list it as one that does."""
+    """Let transformers find the class of a model that reads texts alone, though it doesn't list it as one that does.
+
+    A part for images whose library is missing is left out of the model, whose files keep its weights.
+    """
+    if model_type == OF_TIMM and not (is_timm_available() and is_vision_available()):
+        AutoModel.register(Gemma3nVisionConfig, LeftOutTower, exist_ok=True)
     if model_type in NOT_LISTED:
         kind = getattr(transformers, NOT_LISTED[model_type])
         AutoModelForCausalLM.register(CONFIG_MAPPING[model_type], kind, exist_ok=True)

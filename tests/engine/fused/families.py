@@ -125,6 +125,25 @@ NO_OWN_INPUTS = {
     "num_global_key_value_heads": 1,
 }
 
+GEMMA3N = {
+    "hidden_size": 48,
+    "head_dim": 16,
+    "num_hidden_layers": 6,
+    "layer_types": ["sliding_attention", "full_attention"] * 3,
+    "sliding_window": 5,
+    "num_kv_shared_layers": 3,
+    "activation_sparsity_pattern": [0.8, 0.8, 0.6, 0.0, 0.0, 0.0],
+    "laurel_rank": 12,
+    "altup_num_inputs": 3,
+    # So low that in training it binds.
+    "altup_coef_clip": 0.06,
+    # Tokens behind the table read its first row.
+    "vocab_size_per_layer_input": 120,
+    "hidden_size_per_layer_input": 24,
+    "final_logit_softcapping": 2.0,
+    "rope_parameters": {"sliding_attention": PLAIN_ROPE, "full_attention": {**PLAIN_ROPE, "rope_theta": 100.0}},
+}
+
 SHARED = {**EXPERTS, "shared_expert_intermediate_size": 48}
 # The first layer is dense.
 GROUPS = {
@@ -378,6 +397,7 @@ FUSED: dict[str, dict[str, Any]] = {
     "youtu": {"model_type": "youtu", **LATENT, "rope_interleave": False, "q_lora_rank": None},
     "gemma4": {"model_type": "gemma4_text", **GEMMA4},
     "gemma4-keys-are-values": {"model_type": "gemma4_text", **GEMMA4, **NO_OWN_INPUTS},
+    "gemma3n": {"model_type": "gemma3n_text", **GEMMA3N},
     "vaultgemma": {"model_type": "vaultgemma", "head_dim": 16, "layer_types": TWO_KINDS[:2], "sliding_window": 5},
     "arcee": {"model_type": "arcee"},
     "qwen3-next": {
@@ -471,10 +491,11 @@ SAME_LABELS = frozenset({"bart", "marian", "mvp", "trocr", "mbart", "pegasus", "
 """Models whose own loss wants labels that are already moved to the token before."""
 
 NORMS_BEHIND = ("bart", "marian", "mvp", "trocr", "openai-gpt", "opt-350m")
-NO_STEP = WITH_STATES | WITH_LATENTS | SPARSE.keys() | {"gemma4", "gemma4-keys-are-values", *NORMS_BEHIND, *BY_RULES}
+_OWN_INPUTS = {"gemma3n", "gemma4", "gemma4-keys-are-values"}
+NO_STEP = WITH_STATES | WITH_LATENTS | SPARSE.keys() | {*_OWN_INPUTS, *NORMS_BEHIND, *BY_RULES}
 """Models that decode as transformers does."""
 
-NOT_WHOLE = WITH_STATES | {"gemma4", "gemma4-experts"}
+NOT_WHOLE = WITH_STATES | {"gemma3n", "gemma4", "gemma4-experts"}
 """Models whose own weights train as plain PyTorch."""
 
 

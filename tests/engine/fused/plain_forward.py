@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from tunesmith_engine.altup_shapes import LEAST_SQUARE, AltUpShape
 from tunesmith_engine.fused.routing import Router
 from tunesmith_engine.mixer_shapes import (
     AttentionShape,
@@ -79,11 +80,19 @@ def hidden_numbers(
     x = normalise(x, shape.embedding_norm)
     own = None if shape.per_layer is None else _own_numbers(shape.per_layer, input_ids, x)
     finished: list[tuple[torch.Tensor, torch.Tensor]] = []
+    streams = [] if shape.altup is None else [x, *(_as_large(part(x), x) for part in shape.altup.projections)]
     for layer in shape.layers:
-        x = _layer(layer, x, _table(shape, layer, x, positions), lengths, finished)
+        table = _table(shape, layer, x, positions)
+        if layer.altup is not None:
+            streams = _streams(layer, layer.altup, streams, table, lengths, finished, own)
+            continue
+        x = _layer(layer, x, table, lengths, finished)
         if layer.per_layer is not None:
             x = x + _third(layer.per_layer, x, own)
         x = x * layer.output_scale
+    if shape.altup is not None:
+        back = zip(shape.altup.back, streams[1:], strict=True)
+        x = sum((_as_large(part(stream), streams[0]) for part, stream in back), streams[0]) / len(streams)
     return normalise(x, shape.final_norm) if with_final_norm else x
 
 
@@ -118,7 +127,8 @@ def _table(
 
 def _own_numbers(inputs: PerLayerInputs, input_ids: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """Return what all layers have of their own, [T, L * width]."""
-    rows = functional.embedding(input_ids, inputs.embedding.weight) * inputs.embedding_scale
+    read = input_ids.where(input_ids < inputs.num_rows, 0)
+    rows = functional.embedding(read, inputs.embedding.weight) * inputs.embedding_scale
     projected = (inputs.projection(x) * inputs.factor).view(-1, inputs.width)
     return (normalise(projected, inputs.norm).view_as(rows) + rows) * inputs.scale
 
@@ -127,6 +137,44 @@ def _third(shape: PerLayerShape, x: torch.Tensor, own: torch.Tensor) -> torch.Te
     """norm(output(activation(gate(x)) * own)) with the layer's own columns."""
     gated = ACTIVATIONS[shape.activation](shape.gate(x)) * own[:, shape.first : shape.first + shape.width]
     return normalise(shape.output(gated), shape.norm)
+
+
+def _as_large(x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Return x with the root of the mean square of another; one that is almost 0 is divided by the least size."""
+    own, wanted = ((part * part).mean(-1, keepdim=True) for part in (x, other))
+    return x * torch.sqrt(wanted / own.clamp_min(LEAST_SQUARE))
+
+
+def _streams(
+    layer: LayerShape,
+    altup: AltUpShape,
+    streams: list[torch.Tensor],
+    table: tuple[torch.Tensor, torch.Tensor] | None,
+    lengths: Sequence[int],
+    finished: list[tuple[torch.Tensor, torch.Tensor]],
+    own: torch.Tensor | None,
+) -> list[torch.Tensor]:
+    """Predict all streams, let one go through the blocks, and correct all by what became of it."""
+    number, active = altup.num_streams, altup.active
+    p = _coefficients(altup, altup.prediction, streams[active])
+    predicted = [
+        streams[i] + sum(p[:, [i * number + j]] * streams[j] for j in range(number)) for i in range(number)
+    ]
+    change = _layer(layer, predicted[active], table, lengths, finished) - predicted[active]
+    c = _coefficients(altup, altup.correction, change + predicted[active])
+    corrected = [stream + (1.0 + c[:, [i]]) * change for i, stream in enumerate(predicted)]
+    if layer.per_layer is None or own is None:
+        return corrected
+    scale = 1.0 if altup.scale is None else altup.scale.to(own.dtype)
+    added = _third(layer.per_layer, corrected[active] * scale, own)
+    return [corrected[0], *(stream + added for stream in corrected[1:])]
+
+
+def _coefficients(altup: AltUpShape, linear: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """Return a linear layer of the modalities of each token, outside training."""
+    e = torch.exp(2.0 * altup.router(normalise(x, altup.norm) * altup.factor))
+    values: torch.Tensor = linear((e - 1.0) / (e + 1.0))
+    return values
 
 
 def _layer(
@@ -151,6 +199,9 @@ def _layer(
     if layer.parallel:
         read = read if layer.mlp_norm is None else normalise(x, layer.mlp_norm)
         return x + attended + layer.residual_scale * normalise(_mlp(layer.mlp, read), layer.post_mlp_norm)
+    if layer.laurel is not None:
+        low = layer.laurel.right(layer.laurel.left(read))
+        attended = layer.laurel.factor * (x + attended + read + normalise(low, layer.laurel.norm)) - x
     x = x + attended
     read = normalise(x, layer.mlp_norm)
     x = read if layer.norms_stream else x
@@ -191,6 +242,10 @@ def _mlp(mlp: MlpShape | SparseShape | Unfused, x: torch.Tensor) -> torch.Tensor
     if not mlp.gated:
         return _down(mlp, (mlp.function or ACTIVATIONS[mlp.activation])(mlp.inputs[0](x)))
     gate, up = torch.cat([module(x) for module in mlp.inputs], dim=-1).split(mlp.width, dim=-1)
+    if mlp.cut is not None:
+        mean = gate.mean(-1, keepdim=True)
+        spread = torch.sqrt(((gate - mean) ** 2).mean(-1, keepdim=True))
+        gate = (gate - mean - mlp.cut * spread).clamp_min(0.0)
     of_gate, of_up = mlp.scales or (1.0, 1.0)
     return _down(mlp, ACTIVATIONS[mlp.activation](gate * of_gate) * (up * of_up))
 

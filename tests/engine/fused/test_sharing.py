@@ -36,7 +36,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "gemma3n"])
 def test_policies_and_groups_of_heads_change_no_bit(name: str) -> None:
     twin, loss, kept = fused(adapted(name), rows(), "none")
     batch = make_packed_batch(rows(), CPU)
@@ -89,7 +89,7 @@ def test_a_base_in_4_bits_gives_the_gradients_of_peft(name: str) -> None:
     assert_equal(gradients, expected)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "gemma3n"])
 def test_documents_that_share_their_beginning_have_the_gradients_of_whole_ones(name: str) -> None:
     generator = np.random.default_rng(5)
     ids = [generator.integers(3, 160, length) for length in (40, 9, 14)]
@@ -128,7 +128,7 @@ def test_updates_follow_those_of_transformers(name: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "gemma3n"])
 def test_answers_are_those_of_transformers(name: str) -> None:
     decoder = open_decoder(adapted(name), compute())
     assert decoder.name == "plain"

@@ -150,13 +150,13 @@ def test_evaluation_mode_has_no_dropout() -> None:
 # 4-bit weights
 
 
-def _in_4_bits(model: Any) -> Any:  # Any: transformers models have no types
-    """Return the model with its decoder's linear layers in NF4, as bitsandbytes loads it."""
+def _in_4_bits(model: Any, whole: tuple[str, ...] = ("lm_head",)) -> Any:  # Any: transformers models have no types
+    """Return the model with its decoder's linear layers in NF4, as bitsandbytes loads it; some stay whole."""
     from bitsandbytes.nn import Linear4bit, Params4bit
 
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
-            if isinstance(child, torch.nn.Linear) and name != "lm_head":
+            if isinstance(child, torch.nn.Linear) and name not in whole:
                 layer = Linear4bit(child.in_features, child.out_features, child.bias is not None, quant_type="nf4")
                 layer.compute_dtype = torch.float32
                 layer.weight = Params4bit(child.weight.data, requires_grad=False, quant_type="nf4", module=layer)

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from tunesmith_core.messages import Message
-from tunesmith_engine.fused.recognise import words
+from tunesmith_engine.fused.recognise import altup, words
 from tunesmith_engine.fused.recognise.attention import Sight
 from tunesmith_engine.fused.recognise.body import Body, body_of, head_of
 from tunesmith_engine.fused.recognise.handed import Handing
@@ -23,10 +23,12 @@ from tunesmith_engine.fused.recognise.layer import blocks_of, mixer_of, read_as_
 from tunesmith_engine.fused.recognise.model import (
     check_tables,
     find_decoder,
+    read_altup,
     read_balance,
     read_embedding,
     read_layer_inputs,
     read_logits,
+    read_other_tables,
     read_per_layer,
     read_placeholders,
 )
@@ -80,6 +82,8 @@ def _read(model: AnyModel) -> ModelShape:
     """Do what `recognise` says; a part that is missing shows as an AttributeError."""
     whole = base_model(model)
     body = find_decoder(whole)
+    streams = read_altup(body)
+    body = altup.with_one_stream(body)
     reader = _Layers(body, isinstance(model, FullModel))
     layers, last_norm = with_norms_before(body, reader.read())
     embedding, scale, positions, embedding_norm, begins_as_written = reader.begins()
@@ -97,7 +101,9 @@ def _read(model: AnyModel) -> ModelShape:
         positions=positions,
         embedding_norm=embedding_norm,
         per_layer=_read_per_layer(body, layers),
+        altup=streams,
         placeholders=read_placeholders(body, getattr(whole, body_of(whole))),
+        other_tables=read_other_tables(body, getattr(whole, body_of(whole))),
         balance=read_balance(whole, body, layers),
         handing=reader.handing,
         begins_as_written=begins_as_written,
@@ -128,7 +134,8 @@ class _Layers:
             raise NotFusableError("The decoder's attention is not causal.")
         modules = list(body.part(body.layers)[: body.num_layers])
         try:
-            words.check_words(body.name, body.module, words.MODEL | words.OWN_INPUTS_MODEL | words.BLOCKS_MODEL)
+            known = words.MODEL | words.OWN_INPUTS_MODEL | words.BLOCKS_MODEL | words.ALTUP_MODEL
+            words.check_words(body.name, body.module, known)
             self._slopes = read_layer_inputs(body)
             tables = rotary_tables(body.module, _mixers(modules))
             if tables and tables.has_kinds:
@@ -167,6 +174,8 @@ class _Layers:
             return embedding, 1.0, None, None, True
 
     def _handing(self) -> Handing:
+        if altup.has_streams(self._body.part(self._body.layers)[0]):
+            raise NotFusableError("{name} hands its layers several streams.", name=self._body.name)
         if self.handing is None:
             embedding = plain(self._body.part(self._body.embedding))
             self.handing = Handing.of(self._body, self._body.num_layers, embedding.embedding_dim)
@@ -207,6 +216,9 @@ class _Layers:
         layout = None if tables is None or rotary_kind is None else tables.layout(rotary_kind, _device(body))
         sight = Sight(int(config.attention_chunk_size) if kind == CHUNKED else None, self._slopes)
         shape = read_layer(f"{label}.{index}", module, window, rotary_kind or "", layout, sight, self._lent, index)
+        if self._is_full and shape.altup:
+            # A scale of the streams has no gradient of ours.
+            raise NotFusableError("The own weights of {kind} are trained in plain PyTorch.", kind=type(module).__name__)
         if self._is_full and not isinstance(shape.attention, AttentionShape | LatentShape | None):
             # A convolution and what a state decays by have no gradients of ours.
             kind = type(mixer_of(label, module)[1]).__name__
@@ -284,8 +296,12 @@ def _check_trained(model: AnyModel, body: Body, shape: ModelShape) -> list[str]:
         NotFusableError: a text passes through one; it is named.
     """
     parts = [shape.head, *([shape.per_layer.projection] if shape.per_layer else [])]
+    parts += [*shape.altup.projections, *shape.altup.back] if shape.altup else []
+    parts += [table.module for table in shape.other_tables]
     for layer in shape.layers:
         parts += [layer.per_layer.gate, layer.per_layer.output] if layer.per_layer else []
+        parts += [layer.altup.router, layer.altup.prediction, layer.altup.correction] if layer.altup else []
+        parts += [layer.laurel.left, layer.laurel.right] if layer.laurel else []
         if isinstance(layer.attention, LatentShape | ChannelDeltaShape):
             parts += [part for part in layer.attention.expansions if part is not None]
         if isinstance(layer.attention, Unfused):

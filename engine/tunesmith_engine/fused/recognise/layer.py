@@ -9,7 +9,7 @@ from itertools import product
 import torch
 from torch import nn
 
-from tunesmith_engine.fused.recognise import words
+from tunesmith_engine.fused.recognise import altup, words
 from tunesmith_engine.fused.recognise.attention import NOTHING_ELSE, Sight, read_attention
 from tunesmith_engine.fused.recognise.biases import BIASES
 from tunesmith_engine.fused.recognise.body import first_of
@@ -164,7 +164,10 @@ def read_layer(
         if not isinstance(attention, AttentionShape) or not isinstance(scan, StateSpaceShape):
             raise NotFusableError("{name} combines its parts in an unsupported order.", name=name)
         attention = together(name, module, attention, scan)
-    shape, _ = _around(name, module, attention, None, index)
+    if altup.has_streams(module):
+        shape = altup.read_streams(name, module, attention, _read_mlp(name, module), index)
+    else:
+        shape, _ = _around(name, module, attention, None, index)
     return replace(shape, rotary_kind=rotary_kind)
 
 

@@ -58,6 +58,10 @@ SUB_NORM = "ffn_sub_norm"
 FACTORS = ("gate_multiplier", "down_multiplier")
 """Of the gate before its activation, and of the output (Falcon H1)."""
 
+CUT = "activation_sparsity"
+"""The share of a token's gates that is cut off, were they a normal distribution (Gemma 3n)."""
+TRIED_CUT = 0.3
+
 SILU = "silu"
 
 Function = Callable[[torch.Tensor], torch.Tensor]
@@ -67,7 +71,7 @@ def read_mlp(module: nn.Module) -> MlpShape | Unfused:
     """Return the shape of an MLP, or the module itself when it is anything else."""
     name = "mlp"
     try:
-        words.check_words(name, module, words.MLP | words.MLP_FACTORS)
+        words.check_words(name, module, words.MLP | words.MLP_FACTORS | words.CUT_MLP)
         check_no_dropout(name, module)
         for roles, output in GATED:
             if all(hasattr(module, role) for role in (*roles, output)):
@@ -160,8 +164,15 @@ def _read_gated(name: str, module: nn.Module, roles: tuple[str, ...], output: st
     written = SILU in words.words(module)
     activation = SILU if written else activation_name(getattr(module, _function(module)))
     shape = MlpShape(inputs, down, activation, width, norm=norm, scales=_scales(name, module, down, norm))
+    if CUT in words.words(module) and getattr(module, CUT) > 0:
+        shape = replace(shape, cut=_deviations(float(getattr(module, CUT))))
     _try_gated(name, module, (*roles, output), shape)
     return shape
+
+
+def _deviations(share: float) -> float:
+    """Return below how many standard deviations from the mean a share of a normal distribution is."""
+    return float(torch.special.ndtri(torch.tensor(share)))
 
 
 def _scales(name: str, module: nn.Module, down: nn.Module, norm: Norm | None) -> tuple[float, float] | None:
@@ -190,9 +201,15 @@ def _try_gated(name: str, module: nn.Module, roles: tuple[str, ...], shape: MlpS
     down = make.matrix(half, WIDTH)
     beside = {} if norm is None else {SUB_NORM: make.norm(getattr(module, SUB_NORM), half)}
     twin = replaced(module, {**parts, output: down, **beside}, {})
+    if shape.cut is not None:
+        # Of as few numbers as these, the model's own share may leave none.
+        setattr(twin, CUT, TRIED_CUT)
     x = make.numbers(1, NUM_TOKENS, WIDTH)
     gate, up = torch.cat([parts[role](x) for role in roles], dim=-1).chunk(2, dim=-1)
     scales = shape.scales or (1.0, 1.0)
+    if shape.cut is not None:
+        deviation, mean = torch.std_mean(gate, dim=-1, correction=0, keepdim=True)
+        gate = (gate - mean - _deviations(TRIED_CUT) * deviation).clamp_min(0.0)
     inner = ACTIVATIONS[shape.activation](gate * scales[0]) * (up * scales[1])
     if norm is not None:
         inner = normalise(inner, replace(norm, weight=beside[SUB_NORM].weight))

@@ -13,7 +13,8 @@ from torch import nn
 from torch.nn import functional
 from transformers.modeling_outputs import MoeModelOutputWithPast
 
-from tunesmith_engine.fused.recognise import balance, per_layer, words
+from tunesmith_engine.altup_shapes import AltUpEndsShape
+from tunesmith_engine.fused.recognise import altup, balance, other_tables, per_layer, words
 from tunesmith_engine.fused.recognise.biases import BIASES, slopes_of
 from tunesmith_engine.fused.recognise.body import AMONG_IMAGES, Body, body_of, first_of, head_of
 from tunesmith_engine.fused.recognise.parts import check_no_dropout, linear_sizes, normalise, read_norm
@@ -34,6 +35,7 @@ from tunesmith_engine.shapes import (
     BalanceShape,
     LayerShape,
     NotFusableError,
+    OtherTable,
     PerLayerInputs,
     Placeholders,
     PositionTable,
@@ -85,7 +87,7 @@ class _Echo(nn.Module):
         """As transformers' models have it."""
         return self.embed_tokens
 
-    def get_per_layer_inputs(self, input_ids: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+    def get_per_layer_inputs(self, input_ids: torch.Tensor, _: torch.Tensor | None = None) -> torch.Tensor:
         """Return the tokens themselves."""
         return input_ids
 
@@ -135,14 +137,8 @@ def read_embedding(body: Body) -> tuple[nn.Embedding, float, PositionTable | Non
     Raises:
         NotFusableError: the decoder does something else with the embedded tokens.
     """
-    decoder, embedding = body.module, plain(body.part(body.embedding))
+    decoder, embedding = body.module, _plain_embedding(body)
     own_scale = getattr(embedding, "embed_scale", None)
-    if not isinstance(embedding, nn.Embedding) or (type(embedding) is not nn.Embedding and own_scale is None):
-        raise NotFusableError(
-            "{name} ({kind}) is not a plain embedding.",
-            name=f"{body.name}.{body.embedding}",
-            kind=type(embedding).__name__,
-        )
     scale = 1.0
     if own_scale is not None:
         scale = float(torch.as_tensor(own_scale).to(embedding.weight.dtype))
@@ -154,9 +150,33 @@ def read_embedding(body: Body) -> tuple[nn.Embedding, float, PositionTable | Non
     return embedding, *_try_embedding(body, scale)
 
 
+def _plain_embedding(body: Body) -> nn.Embedding:
+    """Return the embedding.
+
+    Raises:
+        NotFusableError: it does something that we don't know.
+    """
+    embedding = plain(body.part(body.embedding))
+    is_scaled = getattr(embedding, "embed_scale", None) is not None
+    if not isinstance(embedding, nn.Embedding) or (type(embedding) is not nn.Embedding and not is_scaled):
+        raise NotFusableError(
+            "{name} ({kind}) is not a plain embedding.",
+            name=f"{body.name}.{body.embedding}",
+            kind=type(embedding).__name__,
+        )
+    return embedding
+
+
 def read_per_layer(body: Body) -> PerLayerInputs | None:
     """Return how what layers have of their own is made; see `per_layer.read_inputs`."""
     return per_layer.read_inputs(body, _small_embedding(plain(body.part(body.embedding)), StandIns()))
+
+
+def read_altup(body: Body) -> AltUpEndsShape | None:
+    """Return what is at the ends of several streams; see `altup.read_ends`."""
+    if not altup.has_ends(body.module):
+        return None
+    return altup.read_ends(body, _small_embedding(_plain_embedding(body), StandIns()).float())
 
 
 def read_logits(whole: AnyModel) -> tuple[float, float | None]:
@@ -493,9 +513,17 @@ def read_placeholders(body: Body, inner: AnyModel) -> Placeholders | None:
     return Placeholders(found, int(inner.config.get_text_config().pad_token_id))
 
 
+def read_other_tables(body: Body, inner: AnyModel) -> tuple[OtherTable, ...]:
+    """Return which tokens tables of their own embed; see `other_tables.read_other_tables`."""
+    if not body.among_images:
+        return ()
+    embedding = _small_embedding(plain(body.part(body.embedding)), StandIns()).float()
+    return other_tables.read_other_tables(inner, body.among_images, embedding)
+
+
 def _echoed(inner: AnyModel, decoder: str, embedding: nn.Module, ids: dict[str, int]) -> torch.Tensor:
     """Return what a decoder's wrapper hands it for the first tokens; images have the ids that are given, else none."""
-    twin = replaced(inner, {decoder: _Echo(embedding)}, {})
+    twin = replaced(inner, {decoder: _Echo(embedding), **other_tables.without_tokens(inner)}, {})
     twin.config = copy.deepcopy(inner.config)
     for name in PLACEHOLDERS:
         if isinstance(getattr(twin.config, name, None), int):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 from dataclasses import replace
 from typing import Any
 
@@ -32,10 +34,15 @@ from tunesmith_engine.shapes import NotFusableError, PerLayerInputs, PerLayerSha
 
 GATE, OUTPUT, NORM = "per_layer_input_gate", "per_layer_projection", "post_per_layer_input_norm"
 TABLE, PROJECTION, TABLE_NORM = "embed_tokens_per_layer", "per_layer_model_projection", "per_layer_projection_norm"
+FACTORS = ("per_layer_model_projection_scale", "per_layer_projection_scale")
+"""What transformers calls the factor of the projection."""
+NUM_ROWS = "vocab_size_per_layer_input"
+"""Tokens from this one on read the table's first row (Gemma 3n)."""
 SCALE = "layer_scalar"
 """What leaves the layer is multiplied by it."""
 
 TRIED_SCALE = 0.7
+TRIED_ROWS = 3
 
 
 def read_block(name: str, module: nn.Module, index: int) -> PerLayerShape | None:
@@ -80,12 +87,17 @@ class TriedBlock:
         if self._has_scale:
             twin._buffers[SCALE] = torch.tensor([TRIED_SCALE])
 
+    def added(self, x: torch.Tensor) -> torch.Tensor:
+        """Return what the block gives, from what it reads."""
+        if self._shape is None:
+            return torch.zeros_like(x)
+        gated = ACTIVATIONS[self._shape.activation](self._parts[GATE](x)) * self.own
+        norm = replace(self._shape.norm, weight=getattr(self._parts[NORM], "weight", None))
+        return normalise(self._parts[OUTPUT](gated), norm)
+
     def after(self, x: torch.Tensor) -> torch.Tensor:
         """Return what leaves the layer, from what is behind its MLP."""
-        if self._shape:
-            gated = ACTIVATIONS[self._shape.activation](self._parts[GATE](x)) * self.own
-            norm = replace(self._shape.norm, weight=getattr(self._parts[NORM], "weight", None))
-            x = x + normalise(self._parts[OUTPUT](gated), norm)
+        x = x + self.added(x)
         return x * TRIED_SCALE if self._has_scale else x
 
 
@@ -98,16 +110,20 @@ class _Wide(Matrix):
 
 
 class _Reader(nn.Module):
-    """Stands for a layer: hands on what it is given, and keeps its own numbers."""
+    """Stands for a layer: hands on what it is given, and keeps its own numbers, by whichever place they come."""
 
-    def __init__(self) -> None:
+    def __init__(self, original: nn.Module) -> None:
         super().__init__()
         self.own: torch.Tensor | None = None
+        names = inspect.signature(inspect.unwrap(original.forward)).parameters
+        self._names = [name for name in names if name != "self"]
 
-    def forward(self, hidden_states: torch.Tensor, per_layer_input: torch.Tensor, **_: Any) -> torch.Tensor:
+    def forward(self, *given: Any, **named: Any) -> torch.Tensor:
         """Return the stream."""
-        self.own = per_layer_input
-        return hidden_states
+        named |= dict(zip(self._names, given, strict=False))
+        self.own = named["per_layer_input"]
+        stream: torch.Tensor = named[self._names[0]]
+        return stream
 
 
 def stand_ins(body: Body, make: StandIns) -> dict[str, nn.Module]:
@@ -148,32 +164,44 @@ def read_inputs(body: Body, embedding: nn.Module) -> PerLayerInputs | None:
         embedding=table,
         embedding_scale=float(torch.as_tensor(getattr(table, "embed_scale", 1.0)).to(table.weight.dtype)),
         projection=projection,
-        factor=float(decoder.per_layer_model_projection_scale),
+        factor=_rounded(next(getattr(decoder, name) for name in FACTORS if hasattr(decoder, name)), table),
         norm=norm,
-        scale=float(decoder.per_layer_input_scale),
+        scale=_rounded(decoder.per_layer_input_scale, table),
         width=norm.weight.shape[0],
+        num_rows=table.num_embeddings,
     )
     num_layers = decoder.config.num_hidden_layers
     num_columns = linear_sizes(f"{body.name}.{PROJECTION}", projection)[1]
     if not num_columns == table.embedding_dim == num_layers * shape.width:
         raise NotFusableError("The sizes of {name} don't fit each other.", name=f"{body.name}.{TABLE}")
-    readers = [_Reader() for _ in range(num_layers)]
+    readers = [_Reader(layer) for layer in body.part(body.layers)[:num_layers]]
     parts |= {body.embedding: embedding, body.layers: nn.ModuleList(readers)}
     parts |= {body.norm: nn.Identity()} if body.norm else {}
     parts["rotary_emb"] = Constant((torch.zeros(1, NUM_TOKENS, 2), torch.zeros(1, NUM_TOKENS, 2)))
     twin, ids = replaced(decoder, parts, {}), torch.arange(NUM_TOKENS)[None]
+    twin.config = copy.deepcopy(decoder.config)
+    setattr(twin.config, NUM_ROWS, TRIED_ROWS)
     embedded = result_of(body.name, lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)
-    rows = functional.embedding(ids, parts[TABLE].weight.double()) * shape.embedding_scale
-    rows = rows.to(table.weight.dtype).float()
     projected = (parts[PROJECTION](embedded) * shape.factor).unflatten(-1, (num_layers, shape.width))
-    made = normalise(projected, replace(norm, weight=parts[TABLE_NORM].weight)) + rows.view_as(projected)
+    normed = normalise(projected, replace(norm, weight=parts[TABLE_NORM].weight))
+    table_rows = parts[TABLE].weight.double() * shape.embedding_scale
     taken = [reader.own for reader in readers]
-    if not all(
-        own is not None and agrees(own, made[:, :, number] * shape.scale) for number, own in enumerate(taken)
-    ):
-        raise NotFusableError(
-            "{name} ({kind}) makes its per-layer inputs in an unsupported way.",
-            name=body.name,
-            kind=type(decoder).__name__,
-        )
-    return shape
+    for read, num_rows in ((ids, table.num_embeddings), (ids.where(ids < TRIED_ROWS, 0), _num_rows(decoder, table))):
+        rows = functional.embedding(read, table_rows).to(table.weight.dtype).float()
+        made = (normed + rows.view_as(projected)) * shape.scale
+        if all(own is not None and agrees(own, made[:, :, number]) for number, own in enumerate(taken)):
+            return replace(shape, num_rows=num_rows)
+    raise NotFusableError(
+        "{name} ({kind}) makes its per-layer inputs in an unsupported way.",
+        name=body.name,
+        kind=type(decoder).__name__,
+    )
+
+
+def _num_rows(decoder: Any, table: nn.Embedding) -> int:  # Any: a module whose attributes are its own
+    return min(int(getattr(decoder.config, NUM_ROWS)), table.num_embeddings)
+
+
+def _rounded(factor: float | torch.Tensor, table: nn.Embedding) -> float:
+    """Return a factor; one that is a tensor multiplies in the number format of the model."""
+    return float(factor.to(table.weight.dtype)) if isinstance(factor, torch.Tensor) else float(factor)

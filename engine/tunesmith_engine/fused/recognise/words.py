@@ -171,6 +171,20 @@ OWN_INPUTS_MODEL = frozenset(
 )
 """Of its decoder."""
 
+ALTUP_LAYER = frozenset(
+    "altup altup_active_idx altup_correct_scale clone correct laurel math multiply predict scale_corrected_output sqrt "
+    "torch".split()
+)
+"""Of a layer with several streams, beside the others."""
+
+ALTUP_MODEL = frozenset(
+    "altup_num_inputs altup_projections altup_unembed_projections append clamp keepdim mean stack".split()
+)
+"""Of its decoder."""
+
+CUT_MLP = frozenset({"_gaussian_topk", "activation_sparsity"})
+"""Of an MLP whose activation reads the largest gates alone, beside the others."""
+
 BLOCKS_LAYER = frozenset(
     "attention_in_multiplier attn_out_multiplier dtype float32 mixer norm residual_in_fp32 ssm_out_multiplier to "
     "weight".split()
@@ -185,14 +199,15 @@ MLP_FACTORS = frozenset({"gate_multiplier", "down_multiplier"})
 """Of attention and of an MLP with factors, beside the others."""
 
 OF_IMAGES = frozenset(
-    "Tensor append audio_hidden_states batch_num_images cat compute_3d_position_ids deepstack_features "
-    "deepstack_visual_embeds expand_as flatten get_audio_features get_per_layer_inputs get_text_config "
-    "get_video_features hidden_size_per_layer_input image_grid_thw image_position_ids image_sizes input_features "
-    "input_features_mask input_ids inputs_merger list mm_token_type_ids new_zeros num_frames_per_video numel "
-    "pad_token_id per_layer_inputs pixel_attention_mask pixel_values_videos router_logits second_per_grid_ts "
-    "shared_kv_states spatial_shapes sum text_config text_model torch_compilable_check video video_features "
-    "video_grid_thw video_hidden_states video_position_ids vision vision_feature_layer vision_feature_select_strategy "
-    "visual_pos_masks warning weight zip".split()
+    "Tensor append audio_features audio_hidden_states audio_mel_mask audio_soft_tokens_per_image batch_num_images cat "
+    "compute_3d_position_ids deepstack_features deepstack_visual_embeds embed_audio embed_vision expand_as flatten "
+    "get_audio_features get_per_layer_inputs get_text_config get_video_features hidden_size_per_layer_input "
+    "image_grid_thw image_position_ids image_sizes input_features input_features_mask input_ids inputs_merger list "
+    "logical_and mm_token_type_ids new_zeros num_frames_per_video numel pad_token_id per_layer_inputs "
+    "pixel_attention_mask pixel_values_videos router_logits second_per_grid_ts shared_kv_states spatial_shapes sum "
+    "text_config text_model torch_compilable_check video video_features video_grid_thw video_hidden_states "
+    "video_position_ids vision vision_feature_layer vision_feature_select_strategy visual_pos_masks vocab_offset "
+    "warning weight zip".split()
 )
 """Of a model that puts images, videos and sounds among the texts of its decoder, and of what is around it."""
 
