@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+from peft import PeftModel
 
 from tunesmith_core.sampling import Sampling
 from tunesmith_engine.decode import MOST_ROWS, OnTokens
@@ -23,7 +24,7 @@ from tunesmith_engine.fused.agreement import check_agreement
 from tunesmith_engine.fused.assembly import Assembly
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.model.full import FullModel
-from tunesmith_engine.model.other_weights import start_of
+from tunesmith_engine.model.other_weights import Weights, start_of
 from tunesmith_engine.model.row_lengths import RotarySwitches
 from tunesmith_engine.packed.batch import PackedBatch
 
@@ -109,9 +110,13 @@ class FusedDecoder:
         order = sorted(range(len(prompts)), key=lambda row: -len(prompts[row]))
         before = None if with_adapter else start_of(self._model)
         with_adapter = with_adapter or before is not None
-        asked = contextlib.nullcontext() if before is None else self._assembly.asked_with(self._model, before)
         # No module runs, and random numbers have a generator of their own: the training has nothing to be kept.
-        with torch.no_grad(), asked, self._weights(with_adapter), self._assembly.tables.in_place(with_adapter):
+        with (
+            torch.no_grad(),
+            self._asked_with(before),
+            self._weights(with_adapter),
+            self._assembly.tables.in_place(with_adapter),
+        ):
             for start in range(0, len(order), rows_at_once):
                 rows = order[start : start + rows_at_once]
                 batch = _Batch(rows, ends, answers, on_tokens, on_end, keeps_end)
@@ -122,14 +127,29 @@ class FusedDecoder:
 
     @contextlib.contextmanager
     def _weights(self, with_adapter: bool) -> Iterator[None]:
-        """Make the context in which whole weights that are trained are those of the base model, if these are wanted."""
-        if with_adapter or not isinstance(self._model, FullModel):
+        """Make the context in which the modules have the base model's weights, if these are wanted.
+
+        Whole weights that are trained are read there, and so are those of routers, which run as written.
+        """
+        if with_adapter or not isinstance(self._model, FullModel | PeftModel):
             yield
             return
         with self._model.disable_adapter():
             self._assembly.scratch.forget()
             yield
         self._assembly.scratch.forget()
+
+    @contextlib.contextmanager
+    def _asked_with(self, before: Weights | None) -> Iterator[None]:
+        """Make the context in which the model has other weights of its adapter, or its own for None."""
+        if before is None:
+            yield
+            return
+        # A graph reads what routers train where it lay when it was captured.
+        self._steps = {}
+        with self._assembly.asked_with(self._model, before):
+            yield
+        self._steps = {}
 
     def _answer(
         self,

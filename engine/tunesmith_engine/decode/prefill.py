@@ -33,7 +33,7 @@ class Prefill:
         self._assembly, self.capacity_tokens = assembly, capacity_tokens
         self._workspace = assembly.workspace(capacity_tokens)
         policies = (LayerPolicy("full"),) * len(assembly.shape.layers)
-        layers = assembly.layers(policies, self._workspace, capacity_tokens, SMALL)
+        layers = assembly.layers(policies, self._workspace, capacity_tokens, SMALL, for_answers=True)
         self._layers = [layer for layer in layers if isinstance(layer, FusedLayer)]
         self._store = _OneLayer(self._layers, capacity_tokens, assembly)
 

@@ -451,9 +451,14 @@ class Assembly:
         return workspace
 
     def layers(
-        self, policies: Sequence[LayerPolicy], workspace: Workspace, capacity_tokens: int, tiling: Tiling
+        self,
+        policies: Sequence[LayerPolicy],
+        workspace: Workspace,
+        capacity_tokens: int,
+        tiling: Tiling,
+        for_answers: bool = False,
     ) -> list[FusedLayer | PlainLayer]:
-        """Return the layers, which reserve what they need in the workspace."""
+        """Return the layers, which reserve what they need in the workspace; see `router_of` for the last argument."""
         layers: list[FusedLayer | PlainLayer] = []
         tile_tokens = min(tiling.mlp_tokens, capacity_tokens)
         for index, (shape, parts, policy) in enumerate(zip(self.shape.layers, self.projections, policies, strict=True)):
@@ -464,7 +469,8 @@ class Assembly:
                 layers.append(PlainLayer(index, shape, parts.attention_inputs, hidden))
                 continue
             mixer = self._mixer(index, shape, parts, workspace, capacity_tokens, tiling.attention_numbers)
-            mlp = self._mlp(shape, parts, workspace, tile_tokens, policy.level == "none")
+            router = self.router_of(shape.mlp, for_answers) if isinstance(shape.mlp, SparseShape) else None
+            mlp = self._mlp(shape, parts, workspace, tile_tokens, policy.level == "none", router)
             widths = hidden, self.gradient_width
             third = self._per_layer_block(shape, parts, workspace, capacity_tokens)
             layers.append(FusedLayer(index, shape, mixer, mlp, *widths, self.gradients, third))
@@ -545,8 +551,18 @@ class Assembly:
         sizes = capacity_tokens, table.num_columns, self.shape.hidden_size
         return PerLayerBlock(shape.per_layer, gate, output, workspace, *sizes, self.gradients, table.needs_gradient)
 
+    def router_of(self, mlp: SparseShape, for_answers: bool) -> Router:
+        """Return the router of a mixture: as it trains, or as it chooses for answers, which nobody counts."""
+        return Router(mlp, self._autocast, None if for_answers else self.balance, for_answers)
+
     def _mlp(
-        self, shape: LayerShape, parts: LayerProjections, workspace: Workspace, tile_tokens: int, keeps_gate_up: bool
+        self,
+        shape: LayerShape,
+        parts: LayerProjections,
+        workspace: Workspace,
+        tile_tokens: int,
+        keeps_gate_up: bool,
+        router: Router | None,
     ) -> MlpBlock | PlainMlp | SparseBlock | None:
         """Return a layer's MLP, or its mixture of experts with the MLP beside them."""
         if shape.mlp is None:
@@ -558,8 +574,7 @@ class Assembly:
             block = MlpBlock(shared, inputs, down, workspace, tile_tokens, keeps_gate_up, self.gradients)
         elif isinstance(inputs, PlainModules):
             block = PlainMlp(inputs)
-        if isinstance(mlp, SparseShape) and parts.experts is not None:
-            router = Router(mlp, self._autocast, self.balance)
+        if isinstance(mlp, SparseShape) and parts.experts is not None and router is not None:
             return SparseBlock(mlp, parts.experts, router, block, workspace, tile_tokens, keeps_gate_up)
         if block is None:
             raise TypeError(f"{shape.name} has no MLP that can be run.")

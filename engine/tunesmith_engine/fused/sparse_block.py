@@ -10,6 +10,7 @@ router runs once more in the backward pass, from the same input and with the sam
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 import torch
 
@@ -23,6 +24,35 @@ from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import expert_rows
 from tunesmith_engine.kernels.expert_order import Order, order_of
 from tunesmith_engine.shapes import SparseShape
+
+
+class Shared(Protocol):
+    """The MLP that all tokens go through; see `MlpBlock`.
+
+    Attributes:
+        inputs, down: its projections.
+        gate_up_width: columns of a buffer that keeps gate and up.
+    """
+
+    @property
+    def inputs(self) -> Projection | PlainModules: ...
+
+    @property
+    def down(self) -> Projection | PlainModules: ...
+
+    @property
+    def gate_up_width(self) -> int: ...
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        out: torch.Tensor,
+        gate_up: torch.Tensor | None,
+        with_adapter: bool = True,
+        sent: SentTiles | None = None,
+        first_row: int = 0,
+    ) -> None:
+        """Write the MLP's output."""
 
 
 class SparseBlock:
@@ -41,7 +71,7 @@ class SparseBlock:
         shape: SparseShape,
         experts: Experts,
         router: Router,
-        shared: MlpBlock | PlainMlp | None,
+        shared: Shared | None,
         workspace: Workspace,
         tile_tokens: int,
         keeps_gate_up: bool,
@@ -213,7 +243,7 @@ class SparseBlock:
         gradients: list[torch.Tensor],
     ) -> None:
         """Write the gradient of a tile's input that comes from the shared MLP, and that of its factor."""
-        assert self._shared is not None
+        assert isinstance(self._shared, MlpBlock | PlainMlp), "a step of decoding goes forwards only"
         if choice.factor is not None:
             slopes, wide = gradient[:, : self._hidden_size], buffers[7]
             output = wide[:, : self._hidden_size]

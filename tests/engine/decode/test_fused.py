@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.engine.fused import families
 from tests.engine.fused.families import FUSED, NO_STEP, QUICK
 from tests.engine.fused.family_shapes import BY_ATTENTION, BY_SHAPE, OF_TWO_STACKS
 from tests.engine.fused.test_model import adapted, compute
@@ -135,8 +136,10 @@ def test_a_model_with_an_activation_of_its_own_is_answered_by_transformers() -> 
     assert open_decoder(adapted(BY_SCALE), compute()).name == "plain"
 
 
-def test_a_model_with_experts_is_answered_by_transformers() -> None:
-    assert open_decoder(adapted("qwen3-moe"), compute()).name == "plain"
+def test_an_mlp_as_wide_as_the_model_reads_what_it_does_not_write() -> None:
+    model = families.make("gpt-neox", intermediate_size=64)
+    expected = PlainDecoder(model, compute()).generate(PROMPTS, Sampling(8), ())
+    assert FusedDecoder.attach(model, compute()).generate(PROMPTS, Sampling(8), ()) == expected
 
 
 def test_beyond_the_first_rotary_table_transformers_answers() -> None:
