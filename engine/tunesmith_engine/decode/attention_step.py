@@ -8,11 +8,12 @@ from __future__ import annotations
 import torch
 
 from tunesmith_engine.decode.context import Context
-from tunesmith_engine.fused import queries_keys
+from tunesmith_engine.fused import head_gates, queries_keys
+from tunesmith_engine.fused.attention_block import GATE
 from tunesmith_engine.fused.pieces import gather
 from tunesmith_engine.fused.projection import Projection
 from tunesmith_engine.fused.queries_keys import Rotary
-from tunesmith_engine.kernels import cached_attention, rms_norm, rope
+from tunesmith_engine.kernels import cached_attention, glu, rms_norm, rope
 from tunesmith_engine.mixer_shapes import AttentionShape, Norm
 
 
@@ -39,11 +40,17 @@ class AttentionStep:
         self._inputs.forward(qkv)
         if shape.pieces is not None:
             gather(qkv.clone(), shape.pieces, qkv)
+        width = qkv.shape[1] - shape.num_gates
+        qkv, gates = qkv[:, :width], qkv[:, width:]
         _rotate(shape, qkv, rotary)
         heads = self._output.x[:, : shape.output_width]
         cached_attention.attend(qkv, self._keys, self._values, self._lengths, shape, self._parts, heads)
         if shape.output_norm:
             rms_norm.add_norm(heads, None, shape.output_norm, heads)
+        elif shape.head_gate:
+            head_gates.forward(shape, heads, gates, heads)
+        elif shape.output_gate:
+            glu.gate_and_multiply(gates, heads, GATE, heads)
         self._output.forward(out)
 
 

@@ -128,7 +128,7 @@ def check_steppable(assembly: Assembly) -> None:
         attention = layer.attention
         has_more = layer.per_layer is not None or layer.output_scale != 1.0 or layer.norms_stream
         has_more |= layer.mlp is None or not isinstance(attention, AttentionShape)
-        if has_more or not isinstance(attention, AttentionShape) or attention.num_gates or attention.shares:
+        if has_more or not isinstance(attention, AttentionShape) or attention.shares:
             raise NotFusableError("{name} has no fused step for single tokens.", name=layer.name)
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
 
+from tests.engine import causal_types
 from tests.engine.fused import families
 from tests.engine.fused.families import FUSED, NO_STEP, QUICK
 from tests.engine.fused.family_shapes import BY_ATTENTION, BY_SHAPE, OF_TWO_STACKS
@@ -134,6 +137,17 @@ def test_a_model_that_is_refused_stays_as_it_was(monkeypatch: pytest.MonkeyPatch
 
 def test_a_model_with_an_activation_of_its_own_is_answered_by_transformers() -> None:
     assert open_decoder(adapted(BY_SCALE), compute()).name == "plain"
+
+
+def test_each_number_of_the_heads_may_have_a_gate() -> None:
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(causal_types.make_config("afmoe"), attn_implementation="eager")
+    model.requires_grad_(False)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    expected = PlainDecoder(model, compute()).generate(PROMPTS, Sampling(8), ())
+    assert FusedDecoder.attach(model, compute()).generate(PROMPTS, Sampling(8), ()) == expected
 
 
 def test_an_mlp_as_wide_as_the_model_reads_what_it_does_not_write() -> None:

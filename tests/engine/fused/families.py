@@ -479,7 +479,7 @@ SAME_LABELS = frozenset({"bart", "marian", "mvp", "trocr", "mbart", "pegasus", "
 """Models whose own loss wants labels that are already moved to the token before."""
 
 NORMS_BEHIND = ("bart", "marian", "mvp", "trocr", "openai-gpt", "opt-350m")
-NO_STEP = WITH_STATES | WITH_LATENTS | {"laguna", "gemma4", "gemma4-keys-are-values", *NORMS_BEHIND, *BY_RULES}
+NO_STEP = WITH_STATES | WITH_LATENTS | {"gemma4", "gemma4-keys-are-values", *NORMS_BEHIND, *BY_RULES}
 """Models that decode as transformers does."""
 
 NOT_WHOLE = WITH_STATES | {"gemma4", "gemma4-experts"}
