@@ -21,28 +21,66 @@ class AttentionStep:
     """Runs attention over a layer's cache.
 
     Attributes:
+        shape: of the layer's attention.
         x: what it reads, [M, hidden + R]; whoever comes before writes the first columns.
+        qkv: queries, keys and values as attention takes them, and gates, once the layer has run.
     """
 
     def __init__(
-        self, index: int, shape: AttentionShape, inputs: Projection, output: Projection, context: Context
+        self,
+        index: int,
+        shape: AttentionShape,
+        inputs: Projection,
+        output: Projection,
+        lender: AttentionStep | None,
+        context: Context,
     ) -> None:
-        self._shape, cache = shape, context.cache
+        """Make the buffers.
+
+        Args:
+            index: of the layer.
+            shape: of its attention.
+            inputs, output: the projections around it.
+            lender: the step whose finished keys and values this one reads, or None for its own.
+            context: of the step.
+        """
+        self.shape, self._lender, cache = shape, lender, context.cache
         self._inputs, self._output = context.product(inputs), context.product(output, is_last=True)
         self.x = self._inputs.x
-        self._qkv = context.rows(inputs.num_outputs)
+        self._product = context.rows(inputs.num_outputs)
+        self.qkv = context.rows(self._columns + shape.num_gates) if self._moves else self._product
+        index = index if shape.source is None else shape.source
         self._keys, self._values, self._lengths = cache.keys[index], cache.values[index], cache.lengths
         self._parts = context.attention_parts(shape.num_heads, shape.value_dim)
 
+    @property
+    def _moves(self) -> bool:
+        """Whether queries, keys and values lie elsewhere than the projection has them."""
+        return self.shape.pieces is not None or self._lender is not None
+
+    @property
+    def _columns(self) -> int:
+        """Width of queries, keys and values together."""
+        shape = self.shape
+        return shape.numbers_per_token + shape.num_key_value_heads * (shape.head_dim + shape.value_dim)
+
     def forward(self, out: torch.Tensor, rotary: Rotary) -> None:
         """Write the block's output, [M, hidden]."""
-        shape, qkv = self._shape, self._qkv
-        self._inputs.forward(qkv)
-        if shape.pieces is not None:
-            gather(qkv.clone(), shape.pieces, qkv)
-        width = qkv.shape[1] - shape.num_gates
-        qkv, gates = qkv[:, :width], qkv[:, width:]
-        _rotate(shape, qkv, rotary)
+        shape = self.shape
+        self._inputs.forward(self._product)
+        if self._lender is not None:
+            num_query = shape.numbers_per_token
+            self.qkv[:, :num_query].copy_(self._product)
+            # The lender has left the token's own in its cache, too, where this writes the same.
+            own = self._lender.qkv[:, self._lender.shape.numbers_per_token :]
+            self.qkv[:, num_query:].copy_(own)
+        elif shape.pieces is not None:
+            gather(self._product, shape.pieces, self.qkv)
+        qkv, gates = self.qkv[:, : self._columns], self.qkv[:, self._columns :]
+        if shape.shares:
+            _rotate_shared(shape, qkv, rotary)
+        else:
+            _rotate(shape, qkv, rotary)
         heads = self._output.x[:, : shape.output_width]
         cached_attention.attend(qkv, self._keys, self._values, self._lengths, shape, self._parts, heads)
         if shape.output_norm:
@@ -52,6 +90,20 @@ class AttentionStep:
         elif shape.output_gate:
             glu.gate_and_multiply(gates, heads, GATE, heads)
         self._output.forward(out)
+
+
+def _rotate_shared(shape: AttentionShape, qkv: torch.Tensor, rotary: Rotary) -> None:
+    """Do what `_rotate` does where values have a norm, or keys and values are those of another layer."""
+    num_query, num_key = shape.numbers_per_token, shape.num_key_value_heads * shape.head_dim
+    q, k, values = qkv[:, :num_query], qkv[:, num_query : num_query + num_key], qkv[:, num_query + num_key :]
+    cos, sin = (rotary.cos, rotary.sin) if shape.rotary else (None, None)
+    form, nothing = (shape.head_dim, shape.interleaved), q[:, :0]
+    if shape.source is not None:
+        rope.rotate(q, nothing, cos, sin, *form, shape.query_norm, shape.query_norm, q, nothing)
+        return
+    rope.rotate(q, k, cos, sin, *form, shape.query_norm, shape.key_norm, q, k)
+    if norm := shape.value_norm:
+        rope.rotate(values, nothing, None, None, shape.head_dim, False, norm, norm, values, nothing)
 
 
 def _rotate(shape: AttentionShape, qkv: torch.Tensor, rotary: Rotary) -> None:

@@ -13,7 +13,7 @@ from peft import PeftModel
 
 from tunesmith_core.sampling import Sampling
 from tunesmith_engine.decode import MOST_ROWS, OnTokens
-from tunesmith_engine.decode.cache import KeyValueCache
+from tunesmith_engine.decode.cache import KeyValueCache, capacity_of
 from tunesmith_engine.decode.choose import Chooser
 from tunesmith_engine.decode.plain import PlainDecoder
 from tunesmith_engine.decode.prefill import Prefill
@@ -28,8 +28,6 @@ from tunesmith_engine.model.other_weights import Weights, start_of
 from tunesmith_engine.model.row_lengths import RotarySwitches
 from tunesmith_engine.packed.batch import PackedBatch
 
-CAPACITY_STEP = 256
-"""Tokens by which a cache grows, so that a longer prompt seldom needs a new graph."""
 PREFILL_TOKENS = 4096
 """Of the prompts that are read at once, unless one is longer."""
 REPORT_S = 0.05
@@ -180,8 +178,7 @@ class FusedDecoder:
     def _prepared(self, prompts: Sequence[Sequence[int]], num_more: int, with_adapter: bool) -> Step:
         """Return a step whose cache holds the prompts and whose logits are those behind them."""
         longest = max(map(len, prompts))
-        needed = -(-(longest + num_more) // CAPACITY_STEP) * CAPACITY_STEP
-        step = self._step_for(len(prompts), needed, with_adapter)
+        step = self._step_for(len(prompts), capacity_of(longest + num_more), with_adapter)
         num_tokens = sum(map(len, prompts))
         room = num_tokens if num_tokens <= PREFILL_TOKENS else max(PREFILL_TOKENS, longest)
         if self._prefill is None or self._prefill.capacity_tokens < room:
@@ -228,7 +225,7 @@ class FusedDecoder:
 
     def _followed(self, tokens: list[int], num_read: int) -> torch.Tensor:
         """Return the logits behind all tokens but the last, of which the first are read at once."""
-        step, prefill = self._step_for(1, CAPACITY_STEP, True), Prefill(self._assembly, num_read)
+        step, prefill = self._step_for(1, capacity_of(len(tokens)), True), Prefill(self._assembly, num_read)
         logits = [prefill.run([tokens[:num_read]], 0, step.cache, step.rotary, True, from_position=0)]
         for token in tokens[num_read:-1]:
             step.ids.fill_(token)

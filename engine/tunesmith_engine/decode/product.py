@@ -149,6 +149,21 @@ class Product:
             matvec.multiply_row(self.x[0], dense, out)
 
 
+class StepProjection(Projection):
+    """A projection with the training's face whose forward pass is a product for few rows."""
+
+    def __init__(self, projection: Projection, product: Product) -> None:
+        vars(self).update(vars(projection))
+        self._product = product
+
+    def forward(self, x: torch.Tensor, out: torch.Tensor, with_adapter: bool = True) -> None:  # noqa: ARG002 (the product knows)
+        """Write the outputs, [M, N], for x, [M, K + R]."""
+        product = self._product
+        if x.data_ptr() != product.x.data_ptr():
+            product.x[:, : self.num_inputs].copy_(x[:, : self.num_inputs])
+        product.forward(out)
+
+
 def _four_bit_weights(projection: Projection) -> list[FourBitWeight]:
     """Return the weights of a projection whose members are all packed in 4 bits, else none.
 

@@ -468,15 +468,15 @@ class Assembly:
                     raise TypeError(f"{shape.name} has nothing that can be run.")
                 layers.append(PlainLayer(index, shape, parts.attention_inputs, hidden))
                 continue
-            mixer = self._mixer(index, shape, parts, workspace, capacity_tokens, tiling.attention_numbers)
+            mixer = self.mixer_of(index, shape, parts, workspace, capacity_tokens, tiling.attention_numbers)
             router = self.router_of(shape.mlp, for_answers) if isinstance(shape.mlp, SparseShape) else None
             mlp = self._mlp(shape, parts, workspace, tile_tokens, policy.level == "none", router)
             widths = hidden, self.gradient_width
-            third = self._per_layer_block(shape, parts, workspace, capacity_tokens)
+            third = self.per_layer_block_of(shape, parts, workspace, capacity_tokens)
             layers.append(FusedLayer(index, shape, mixer, mlp, *widths, self.gradients, third))
         return layers
 
-    def _mixer(
+    def mixer_of(
         self,
         index: int,
         shape: LayerShape,
@@ -541,7 +541,7 @@ class Assembly:
         hidden, embeds = self.shape.hidden_size, self.tables.trains_embedding
         return PerLayerTable(shape, projection, workspace, capacity_tokens, hidden, embeds)
 
-    def _per_layer_block(
+    def per_layer_block_of(
         self, shape: LayerShape, parts: LayerProjections, workspace: Workspace, capacity_tokens: int
     ) -> PerLayerBlock | None:
         table = self.per_layer_of(workspace, capacity_tokens)

@@ -449,6 +449,7 @@ KERNEL_CASES = (
         wanted=lambda sizes: bool(sizes.scan) and sizes.dtype != "float32",
         needs_dot=True,
     ),
+    KernelCase("state_step", mixer_cases.state_step, wanted=mixer_cases.has_states),
     KernelCase("gated_norm", mixer_cases.gated_norms, wanted=mixer_cases.has_gated_norm),
     KernelCase(
         "delta_rule",
