@@ -14,6 +14,7 @@ beta is the step. A program has some columns of a head's state in its registers 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -25,7 +26,8 @@ from tunesmith_engine.kernels.triton_import import jit, tl, triton
 NAME = "state_step"
 MOST_NUMBERS = 4096
 """Of a state in a program: 32 registers of each thread."""
-LARGEST_KEY = 256
+CHUNK = 16
+"""Tokens that the twin takes at once."""
 
 
 class Tokens(NamedTuple):
@@ -126,26 +128,42 @@ def _advance_twin(
 ) -> None:
     num_heads = states.shape[1]
     q, k = (part.repeat_interleave(num_heads // part.shape[1], 1) for part in tokens[:2])
-    q, k, v, decay, strength = (part.to(states.dtype) for part in (q, k, *tokens[2:]))
+    parts = [part.to(states.dtype) for part in (q, k, *tokens[2:])]
     if len(k) == len(states):
         # One token each: the host needs no bounds, so a graph can hold it.
-        _through((q, k, v, decay, strength), corrects, states, out)
+        _through([part[:, None] for part in parts], corrects, states, None if out is None else out[:, None])
         return
-    for row, (start, end) in enumerate(itertools.pairwise(bounds.tolist())):
-        for token in range(start, end):
-            at = slice(token, token + 1)
-            parts = q[at], k[at], v[at], decay[at], strength[at]
-            _through(parts, corrects, states[row : row + 1], None if out is None else out[at])
+    for row, (begin, end) in enumerate(itertools.pairwise(bounds.tolist())):
+        for first in range(begin, end, CHUNK):
+            some = slice(first, min(first + CHUNK, end))
+            read = None if out is None else out[None, some]
+            _through([part[None, some] for part in parts], corrects, states[row : row + 1], read)
 
 
 def _through(
-    tokens: tuple[torch.Tensor, ...], corrects: bool, states: torch.Tensor, out: torch.Tensor | None
+    tokens: Sequence[torch.Tensor], corrects: bool, states: torch.Tensor, out: torch.Tensor | None
 ) -> None:
-    """Let each state go through one token."""
-    q, k, v, decay, strength = tokens
-    states.mul_(decay.exp()[..., None])
+    """Let each state go through a few tokens at once, [M, C, H, ...]: what they write solves a triangular system."""
+    q, k, v, decay = (part.transpose(1, 2) for part in tokens[:4])
+    strength = tokens[4].transpose(1, 2)[..., None]
+    # One decay of a head is enough where its channels share it.
+    since, length = decay[..., : 1 if decay.stride(3) == 0 else None].double().cumsum(2), decay.shape[2]
+    later = torch.ones(length, length, dtype=torch.bool, device=k.device).triu(1)[..., None]
+    apart = (since[..., :, None, :] - since[..., None, :, :]).masked_fill(later, -torch.inf).exp().to(k.dtype)
+    reach, rest = (part.exp().to(k.dtype) for part in (since, since[:, :, -1:] - since))
+    written = strength * v
     if corrects:
-        v = v - torch.einsum("mhkv,mhk->mhv", states, k)
-    states.add_(k[..., None] * (v * strength[..., None])[..., None, :])
+        written = strength * (v - (k * reach) @ states)
+        if length > 1:
+            system = strength * _scores(k, k, apart)
+            written = torch.linalg.solve_triangular(system, written, upper=False, unitriangular=True)
     if out is not None:
-        out.copy_(torch.einsum("mhkv,mhk->mhv", states, q))
+        out.copy_(((q * reach) @ states + _scores(q, k, apart) @ written).transpose(1, 2))
+    states.mul_(reach[:, :, -1, :, None]).add_((k * rest).mT @ written)
+
+
+def _scores(a: torch.Tensor, k: torch.Tensor, apart: torch.Tensor) -> torch.Tensor:
+    """Return what each token has of the keys before it, [B, H, C, C], which have decayed since."""
+    if apart.shape[-1] == 1:
+        return (a @ k.mT) * apart[..., 0]
+    return (a[..., :, None, :] * apart * k[..., None, :, :]).sum(-1)

@@ -7,13 +7,14 @@ import contextlib
 import pytest
 import torch
 from peft import PeftModel
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, Gemma4ForConditionalGeneration
 
 from tests.engine import causal_types
 from tests.engine.fused import families
 from tests.engine.fused.families import FUSED, QUICK, SPARSE
 from tests.engine.fused.family_shapes import BY_ATTENTION, BY_RULE, BY_SHAPE, OF_BLOCKS, OF_TWO_STACKS
 from tests.engine.fused.test_model import adapted, compute
+from tests.engine.fused.test_sharing import WITH_IMAGES
 from tunesmith_core.sampling import Sampling
 from tunesmith_engine.decode import open_decoder
 from tunesmith_engine.decode.fused import FusedDecoder
@@ -97,6 +98,30 @@ def test_more_rows_than_are_answered_at_once_keep_their_order(
     assert reported == dict(enumerate(expected))
 
 
+@pytest.mark.parametrize("family", ["qwen3.5", "lfm2", "deepseek-v3"])
+def test_what_prompts_leave_behind_them_is_their_own(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that are read one after another, over what other rows have left there."""
+    decoder = FusedDecoder.attach(adapted(family), compute())
+    prompts = [[3 + row, 9] * (1 + row % 4) for row in range(6)]
+    expected = answers(decoder, prompts)
+    assert decoder.generate(prompts, Sampling(10), ()) == expected
+    decoder.release()
+    monkeypatch.setattr("tunesmith_engine.decode.fused.PREFILL_TOKENS", 9)
+    assert [decoder.generate(prompts, Sampling(10), ()) for _ in range(2)] == [expected] * 2
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("family", ["gpt-oss", "qwen3.5", "falcon-h1", "lfm2", "kimi-linear", "gemma4"])
+def test_steps_agree_in_16_bits(family: str, dtype: torch.dtype) -> None:
+    """Attaching compares with transformers; all buffers have the format of the run but those of states."""
+    model = adapted(family)
+    for parameter in model.parameters():
+        if not parameter.requires_grad:
+            parameter.data = parameter.data.to(dtype)
+    decoder = FusedDecoder.attach(model, compute(dtype))
+    assert all(len(answer) == 4 for answer in decoder.generate(PROMPTS, Sampling(4), ()))
+
+
 def test_an_answer_ends_before_its_end_while_others_continue(fused: FusedDecoder) -> None:
     whole = answers(fused, PROMPTS, 12)
     end = whole[0][4]
@@ -169,6 +194,28 @@ def test_each_number_of_the_heads_may_have_a_gate() -> None:
             parameter.add_(torch.randn_like(parameter) * 0.1)
     expected = PlainDecoder(model, compute()).generate(PROMPTS, Sampling(8), ())
     assert FusedDecoder.attach(model, compute()).generate(PROMPTS, Sampling(8), ()) == expected
+
+
+def test_tokens_in_whose_places_images_stand_are_read_as_padding(monkeypatch: pytest.MonkeyPatch) -> None:
+    family, settings = WITH_IMAGES["Gemma4ForConditionalGeneration"]
+    config = AutoConfig.for_model(**settings, text_config={**families.SIZES, **FUSED[family]})
+    torch.manual_seed(0)
+    base = Gemma4ForConditionalGeneration(config).eval().requires_grad_(False)
+    base.set_attn_implementation("eager")
+    monkeypatch.setattr(families, "make", lambda _: base)
+    model = adapted(family, target_modules=r".*language_model.*(q_proj|down_proj|per_layer_projection)")
+    prompts = [[3, settings["image_token_id"], 7], [settings["audio_token_id"]]]
+    expected = PlainDecoder(model, compute()).generate(prompts, Sampling(8), ())
+    decoder = FusedDecoder.attach(model, compute())
+    assert decoder.generate(prompts, Sampling(8), ()) == expected
+    step, logits = decoder._step_for(1, 256, True), []
+    for token in (0, settings["image_token_id"], 5):
+        step.cache.lengths.fill_(2)
+        step.ids.fill_(token)
+        step.run()
+        logits.append(step.logits.clone())
+    assert torch.equal(logits[0], logits[1])
+    assert not torch.equal(logits[0], logits[2])
 
 
 def test_an_mlp_as_wide_as_the_model_reads_what_it_does_not_write() -> None:

@@ -21,6 +21,9 @@ FORMS = {
 }
 """Key heads, heads, key and value sizes, whether tokens correct, and whether each channel has a decay of its own."""
 
+PRODUCTS = 2 * REDUCTION
+"""The `c` of sums of products of four random numbers: the largest are farther above the mean than those of sums."""
+
 
 def _tokens(form: str, num_tokens: int, dtype: torch.dtype, device: torch.device) -> Tokens:
     key_heads, heads, key, value, _, by_channel = FORMS[form]
@@ -78,6 +81,7 @@ def _by_loop(
         *((form, torch.float32, (1, 1, 1, 1)) for form in FORMS),
         ("delta", torch.bfloat16, LENGTHS),
         ("scan", torch.float16, (3, 1)),
+        ("channels", torch.float32, (19, 2)),
         *(pytest.param(form, dtype, LENGTHS, marks=pytest.mark.long) for form in FORMS for dtype in DTYPES),
     ],
 )
@@ -88,8 +92,8 @@ def test_states_and_outputs(device: torch.device, form: str, dtype: torch.dtype,
     exact = _by_loop(form, tokens, lengths, torch.float64)
     for name, found, same, wanted in zip(("states", "outputs"), ours, usual, exact, strict=True):
         kind = torch.float32 if name == "states" else dtype
-        judge(name, found, same.to(kind), wanted, kind, REDUCTION)
-        mutants_fail(lambda wrong: judge("", wrong, same.to(kind), wanted, kind, REDUCTION), found)  # noqa: B023
+        judge(name, found, same.to(kind), wanted, kind, PRODUCTS)
+        mutants_fail(lambda wrong: judge("", wrong, same.to(kind), wanted, kind, PRODUCTS), found)  # noqa: B023
     for one, other in zip(ours, _run(form, tokens, lengths), strict=True):
         assert torch.equal(one, other)
 
