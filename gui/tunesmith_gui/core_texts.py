@@ -2750,7 +2750,6 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "{name} has heads of {head_dim} with states of {state_dim} and a convolution of {width}; at most {largest}, {most} and {widest} are supported."),
     QT_TRANSLATE_NOOP("Core", "{name} has heads of {key_dim} and {value_dim} and a convolution of {width}; at most {largest} and {widest} are supported."),
     QT_TRANSLATE_NOOP("Core", "{name} has its norms ({names}) in unsupported places."),
-    QT_TRANSLATE_NOOP("Core", "{name} has no fused step for single tokens."),
     QT_TRANSLATE_NOOP("Core", "{name} has no layers."),
     QT_TRANSLATE_NOOP("Core", "{name} has no rank or alpha"),
     QT_TRANSLATE_NOOP("Core", "{name} has no rotary table."),

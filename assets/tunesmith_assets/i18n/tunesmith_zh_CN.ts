@@ -12007,10 +12007,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{name} 的头宽为 {key_dim} 和 {value_dim}，卷积宽度为 {width}；最多支持 {largest} 和 {widest}。</translation>
     </message>
     <message>
-        <source>{name} has no fused step for single tokens.</source>
-        <translation>{name} 没有逐个词元的融合计算。</translation>
-    </message>
-    <message>
         <source>{name} has no layers.</source>
         <translation>{name} 没有任何层。</translation>
     </message>

@@ -18,7 +18,6 @@ from tunesmith_engine.mixer_shapes import (
 )
 from tunesmith_engine.shapes import ModelShape
 
-
 CAPACITY_STEP = 256
 """Tokens by which a cache grows, so that a longer prompt seldom needs a new graph."""
 

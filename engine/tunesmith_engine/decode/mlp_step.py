@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 
 from tunesmith_engine.decode.context import Context
+from tunesmith_engine.decode.quiet import is_quiet
 from tunesmith_engine.fused.experts import Experts
 from tunesmith_engine.fused.projection import Projection
 from tunesmith_engine.fused.routing import Router
@@ -23,6 +24,7 @@ class MlpStep:
     Attributes:
         x: what it reads, [M, hidden + R]; whoever comes before writes the first columns.
         inputs, down, gate_up_width: as `SparseBlock` asks for them; nothing is kept here.
+        capturable: a graph can hold its activation.
     """
 
     gate_up_width = 0
@@ -34,6 +36,15 @@ class MlpStep:
         self._gate_up, self._down = context.product(inputs, at_once), context.product(down, is_last=True)
         self._apart = context.rows(shape.inner_width) if shape.scales is not None else None
         self.x = self._gate_up.x
+        hidden = self._down.x[:, : shape.width]
+        self.capturable = shape.function is None or is_quiet(lambda: self._activate(hidden), hidden.device)
+
+    def _activate(self, hidden: torch.Tensor) -> None:
+        """Replace what an MLP without a gate has inside by its activation."""
+        if self._shape.function is not None:
+            hidden.copy_(self._shape.function(hidden))
+        else:
+            glu.gate_and_multiply(hidden, None, self._shape.activation, hidden)
 
     def forward(
         self,
@@ -52,18 +63,17 @@ class MlpStep:
         else:
             self._gate_up.forward(hidden)
             if not shape.gated:
-                glu.gate_and_multiply(hidden, None, shape.activation, hidden)
+                self._activate(hidden)
         if shape.norm:
             rms_norm.add_norm(hidden, None, shape.norm, hidden)
         self._down.forward(out)
 
     def _scaled(self, inner: torch.Tensor, hidden: torch.Tensor) -> None:
-        """Write activation(gate) * up, or activation(up), of gate and up times their factors."""
+        """Write activation(gate) * up of gate and up times their factors."""
         self._gate_up.forward(inner)
-        gate, up = inner[:, : self._shape.width], inner[:, self._shape.width :] if self._shape.gated else None
+        gate, up = inner.chunk(2, dim=1)
         for half, factor in zip((gate, up), self._shape.scales or (), strict=False):
-            if half is not None:
-                half.mul_(factor)
+            half.mul_(factor)
         glu.gate_and_multiply(gate, up, self._shape.activation, hidden)
 
 
@@ -81,7 +91,9 @@ class SparseStep:
         self._with_adapter = context.with_adapter
         self._block = SparseBlock(shape, experts, router, shared, context.workspace, context.num_rows, False)
         self.x = shared.x if shared else context.rows(experts.gate_up.num_inputs)
-        self.capturable = router.is_quiet(self.x[:, : experts.gate_up.num_inputs])
+        numbers = self.x[:, : experts.gate_up.num_inputs]
+        self.capturable = is_quiet(lambda: router.choose(numbers), numbers.device)
+        self.capturable &= shared is None or shared.capturable
 
     def forward(self, x: torch.Tensor, out: torch.Tensor) -> None:
         """Write the output, [M, hidden], for `x`, which is the attribute of that name."""

@@ -19,7 +19,7 @@ from tunesmith_engine.fused.queries_keys import Rotary
 from tunesmith_engine.kernels import rms_norm
 from tunesmith_engine.kernels.embedding import add_positions, embed
 from tunesmith_engine.mixer_shapes import Norm
-from tunesmith_engine.shapes import LayerShape, MlpShape, NotFusableError, SparseShape, UnfusedLayer
+from tunesmith_engine.shapes import LayerShape, NotFusableError, SparseShape, UnfusedLayer
 
 
 class Step:
@@ -45,8 +45,8 @@ class Step:
             if not isinstance(layer, LayerShape):
                 raise TypeError(f"{layer.name} was not checked.")
             self._layers.append(layer_of(layer, parts, assembly, context, self._layers))
-        mixtures = [layer.mlp for layer in self._layers if isinstance(layer.mlp, SparseStep)]
-        self._capturable = self.ids.is_cuda and all(mixture.capturable for mixture in mixtures)
+        mlps = [layer.mlp for layer in self._layers if layer.mlp]
+        self._capturable = self.ids.is_cuda and all(mlp.capturable for mlp in mlps)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._num_runs = 0
 
@@ -150,13 +150,11 @@ class Step:
 
 
 def check_steppable(assembly: Assembly) -> None:
-    """Raise NotFusableError where a part of the model runs only as transformers wrote it, or has no step of its own."""
+    """Raise NotFusableError where a part of the model runs only as transformers wrote it."""
     if assembly.shape.begins_as_written:
         raise NotFusableError("{name} has parts that run in plain PyTorch only.", name="The embedding")
     for layer, parts in zip(assembly.shape.layers, assembly.projections, strict=True):
-        mlp = layer.mlp.shared if isinstance(layer.mlp, SparseShape) else layer.mlp
-        is_written = isinstance(mlp, MlpShape) and mlp.function is not None
-        is_written |= isinstance(layer.mlp, SparseShape) and parts.experts is None
+        is_written = isinstance(layer.mlp, SparseShape) and parts.experts is None
         is_written |= not all(isinstance(part, Projection) for part in parts.all())
         if is_written or isinstance(layer, UnfusedLayer):
             raise NotFusableError("{name} has parts that run in plain PyTorch only.", name=layer.name)

@@ -9,7 +9,6 @@ groups, scaling, noise), and PyTorch differentiates it; it is small beside the e
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -99,23 +98,6 @@ class Router:
             found = self._run(x)
         set_random_states(present, x.device)
         return found
-
-    def is_quiet(self, x: torch.Tensor) -> bool:
-        """Return whether the block chooses for x, [T, hidden], without the host waiting for the device."""
-        if not x.is_cuda:
-            return True
-        before = torch.cuda.get_sync_debug_mode()
-        with warnings.catch_warnings():
-            # PyTorch says that it doesn't see every wait.
-            warnings.simplefilter("ignore")
-            torch.cuda.set_sync_debug_mode("error")
-        try:
-            self.choose(x)
-        except RuntimeError:
-            return False
-        finally:
-            torch.cuda.set_sync_debug_mode(before)
-        return True
 
     @contextlib.contextmanager
     def _evaluating(self) -> Iterator[None]:

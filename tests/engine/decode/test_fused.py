@@ -27,9 +27,6 @@ FIRST = {changes["model_type"]: name for name, changes in reversed(FUSED.items()
 OF_STEPS = ("laguna", "llama4", "cohere2-moe", "lfm2-moe", "mistral4", "falcon-h1", "nemotron-h", "mamba2")
 """Others whose steps have parts of their own."""
 
-BY_SCALE = "apertus"
-"""Its activation has weights of its own, which only transformers steps through."""
-
 PROMPTS = [[3, 5, 7], [4], [9, 8, 7, 6, 5, 31, 44, 100, 17, 3, 2, 1]]
 
 
@@ -53,7 +50,6 @@ def without_cache(model: PeftModel, with_adapter: bool) -> list[list[int]]:
     [
         pytest.param(name, marks=() if name in {*FIRST, *QUICK, *OF_STEPS} else pytest.mark.long)
         for name in FUSED
-        if name != BY_SCALE
     ],
 )
 def test_the_likeliest_answers_are_those_of_transformers(family: str) -> None:
@@ -179,10 +175,6 @@ def test_a_model_that_is_refused_stays_as_it_was(monkeypatch: pytest.MonkeyPatch
     decoder = open_decoder(model, compute())
     assert decoder.name == "plain"
     assert decoder.generate(PROMPTS, Sampling(8), ()) == expected
-
-
-def test_a_model_with_an_activation_of_its_own_is_answered_by_transformers() -> None:
-    assert open_decoder(adapted(BY_SCALE), compute()).name == "plain"
 
 
 def test_each_number_of_the_heads_may_have_a_gate() -> None:
