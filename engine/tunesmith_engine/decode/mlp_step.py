@@ -89,7 +89,8 @@ class SparseStep:
         self, shape: SparseShape, experts: Experts, router: Router, shared: MlpStep | None, context: Context
     ) -> None:
         self._with_adapter = context.with_adapter
-        self._block = SparseBlock(shape, experts, router, shared, context.workspace, context.num_rows, False)
+        sizes = context.num_rows, False, True
+        self._block = SparseBlock(shape, experts, router, shared, context.workspace, *sizes)
         self.x = shared.x if shared else context.rows(experts.gate_up.num_inputs)
         numbers = self.x[:, : experts.gate_up.num_inputs]
         self.capturable = is_quiet(lambda: router.choose(numbers), numbers.device)

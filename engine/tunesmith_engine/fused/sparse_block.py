@@ -75,7 +75,19 @@ class SparseBlock:
         workspace: Workspace,
         tile_tokens: int,
         keeps_gate_up: bool,
+        few_rows: bool = False,
     ) -> None:
+        """Reserve the memory.
+
+        Args:
+            shape: of the mixture.
+            experts, router, shared: its parts.
+            workspace: for a tile.
+            tile_tokens: most tokens of a tile.
+            keeps_gate_up: whether gate and up have buffers of the layer's.
+            few_rows: see `StackedProjection.forward`; for a pass without a way back.
+        """
+        self._few_rows = few_rows
         self.shape, self._experts, self._router, self._shared = shape, experts, router, shared
         self._workspace, self._tile_tokens = workspace, tile_tokens
         self._hidden_size = experts.gate_up.num_inputs
@@ -120,7 +132,7 @@ class SparseBlock:
             own, of_shared = self._halves(tile, gate_up is not None or room is not None)
             inner, outputs, shrunk, _, of_down, *_ = buffers
             order, added = order_of(choice.experts[rows], self.shape.num_experts), None
-            self._experts.gate_up.forward(numbers[rows], order, own, True, shrunk, with_adapter)
+            self._experts.gate_up.forward(numbers[rows], order, own, True, shrunk, with_adapter, self._few_rows)
             weights = choice.weights[rows].contiguous()
             if self.shape.scores:
                 # The product of what was multiplied is that of the product.
@@ -135,7 +147,7 @@ class SparseBlock:
             if sent:
                 sent.written(number)
             expert_rows.activate_rows(own, self.shape.gate, inner)
-            self._experts.down.forward(inner, order, outputs, False, of_down, with_adapter)
+            self._experts.down.forward(inner, order, outputs, False, of_down, with_adapter, self._few_rows)
             expert_rows.combine(outputs, order, None if self.shape.scores else weights, out[rows], added)
 
     # Backward

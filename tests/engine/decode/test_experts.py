@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +18,8 @@ from tunesmith_core.sampling import Sampling
 from tunesmith_engine.decode.fused import FusedDecoder
 from tunesmith_engine.decode.plain import PlainDecoder
 from tunesmith_engine.fused.model import FusedModel
+from tunesmith_engine.kernels import nf4
+from tunesmith_engine.kernels.expert_order import order_of
 from tunesmith_engine.model.other_weights import remember
 from tunesmith_engine.packed.pack import make_packed_batch
 
@@ -33,6 +36,31 @@ def check(model: PeftModel, decoder: FusedDecoder | None = None) -> None:
 @pytest.mark.parametrize("name", ["qwen2-moe", "gpt-oss"])
 def test_experts_in_four_bits_answer_as_their_module_does(tmp_path: Path, name: str) -> None:
     check(in_four_bits(tmp_path, name))
+
+
+def test_a_step_reads_no_experts_but_the_chosen_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unpack, skipped = nf4.dequantise, []
+
+    def spoiled(*given: Any, counts: torch.Tensor | None = None) -> torch.Tensor:
+        out = unpack(*given, counts=counts)
+        if counts is not None:
+            out.view(len(counts), -1)[counts == 0] = torch.nan
+            skipped.append(int((counts == 0).sum()))
+        return out
+
+    monkeypatch.setattr(nf4, "dequantise", spoiled)
+    check(in_four_bits(tmp_path, "qwen2-moe"))
+    assert max(skipped) == 2, "a row has two of four"
+
+
+def test_what_is_unpacked_in_part_is_not_taken_for_the_whole(tmp_path: Path) -> None:
+    experts = FusedDecoder.attach(in_four_bits(tmp_path, "qwen2-moe"), compute())._assembly.projections[0].experts
+    assert experts is not None
+    whole = experts.down.weight.clone()
+    part = experts.down._weight.of_rows(order_of(torch.tensor([[0, 2]]), len(whole)))
+    assert torch.equal(part[[0, 2]], whole[[0, 2]])
+    part.fill_(torch.nan)
+    assert torch.equal(experts.down.weight, whole)
 
 
 def test_experts_with_adapters_of_their_own_answer_as_transformers_does() -> None:
