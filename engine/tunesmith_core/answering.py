@@ -11,6 +11,7 @@ from tunesmith_core.model_cards import ModelCard
 from tunesmith_core.objectives import HEADS
 from tunesmith_core.planner import CUDA_RUNTIME_BYTES
 from tunesmith_core.protocol import read_journal
+from tunesmith_core.remembered import remembered_bytes
 from tunesmith_core.run_queue import holder_of
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
@@ -51,7 +52,7 @@ def needed_bytes(spec: RunSpec, card: ModelCard, hardware: Hardware) -> int:
     weights = (card.num_parameters - linear) * size + linear * linear_size
     adapter = 0 if spec.adapter.kind == FULL else 4 * planner.num_adapter_parameters(spec, card)
     tokens = min(MOST_REMEMBERED_TOKENS, max(spec.data.context_length, 2048))
-    remembered = 2 * card.num_layers * card.num_kv_heads * card.head_dim * size * tokens
+    remembered = remembered_bytes(card, tokens, size)
     runtime = CUDA_RUNTIME_BYTES if hardware.device == "cuda" else 0
     return round(weights) + adapter + remembered + runtime + WORKING_BYTES
 

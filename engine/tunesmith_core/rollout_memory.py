@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tunesmith_core.model_cards import ModelCard
+from tunesmith_core.remembered import remembered_bytes
 
 MOST_ROWS = 128
 """That are answered at once where there is room: a step of decoding takes hardly longer for them than for a few."""
@@ -14,22 +15,25 @@ BYTES_PER_LOGIT = 16
 """Of a row's logits in 16 bits, and in float32 as scores, shares and drawn numbers, see the engine's `choose`."""
 
 
-def bytes_per_row(values_per_token: int, num_tokens: int, vocab_size: int, bytes_per_value: int) -> int:
+def bytes_per_row(remembered_bytes: int, vocab_size: int) -> int:
     """Return what one answer takes while it is written.
 
     Args:
-        values_per_token: keys and values of all layers.
-        num_tokens: of prompt and answer.
+        remembered_bytes: what all layers remember of its tokens.
         vocab_size: tokens that there are.
-        bytes_per_value: of the run's number format.
     """
-    return values_per_token * num_tokens * bytes_per_value + vocab_size * BYTES_PER_LOGIT
+    return remembered_bytes + vocab_size * BYTES_PER_LOGIT
 
 
 def bytes_of_card(card: ModelCard, num_tokens: int, bytes_per_value: int) -> int:
-    """Return the same of a model that is not loaded."""
-    values = 2 * card.num_layers * card.num_kv_heads * card.head_dim
-    return bytes_per_row(values, num_tokens, card.vocab_size, bytes_per_value)
+    """Return the same of a model that is not loaded.
+
+    Args:
+        card: of the model.
+        num_tokens: of prompt and answer.
+        bytes_per_value: of the run's number format.
+    """
+    return bytes_per_row(remembered_bytes(card, num_tokens, bytes_per_value), card.vocab_size)
 
 
 def rows_at_once(row_bytes: int, free_bytes: int) -> int:

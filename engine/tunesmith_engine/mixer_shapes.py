@@ -446,6 +446,11 @@ class LatentShape:
         return AttentionShape((), self.output, self.num_heads, self.num_heads, width, self.scale, rotary=False)
 
     @property
+    def remembered(self) -> AttentionShape:
+        """The same over keys and values that are kept, with values of their own width."""
+        return replace(self.inner, value_size=self.value_dim)
+
+    @property
     def numbers_per_token(self) -> int:
         """Width of all heads of queries."""
         return self.num_heads * (self.plain_dim + self.turning_dim)

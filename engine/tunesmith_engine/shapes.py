@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -358,6 +359,11 @@ class Placeholders:
 
     ids: tuple[int, ...]
     padding: int
+
+    def read(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return the ids of tokens as they are read."""
+        is_one = functools.reduce(torch.logical_or, [ids == each for each in self.ids])
+        return ids.masked_fill(is_one, self.padding)
 
 
 @dataclass(frozen=True, slots=True)

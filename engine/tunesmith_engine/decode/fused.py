@@ -9,10 +9,11 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+from peft import PeftModel
 
 from tunesmith_core.sampling import Sampling
 from tunesmith_engine.decode import MOST_ROWS, OnTokens
-from tunesmith_engine.decode.cache import KeyValueCache
+from tunesmith_engine.decode.cache import KeyValueCache, capacity_of
 from tunesmith_engine.decode.choose import Chooser
 from tunesmith_engine.decode.plain import PlainDecoder
 from tunesmith_engine.decode.prefill import Prefill
@@ -23,12 +24,10 @@ from tunesmith_engine.fused.agreement import check_agreement
 from tunesmith_engine.fused.assembly import Assembly
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.model.full import FullModel
-from tunesmith_engine.model.other_weights import start_of
+from tunesmith_engine.model.other_weights import Weights, start_of
 from tunesmith_engine.model.row_lengths import RotarySwitches
 from tunesmith_engine.packed.batch import PackedBatch
 
-CAPACITY_STEP = 256
-"""Tokens by which a cache grows, so that a longer prompt seldom needs a new graph."""
 PREFILL_TOKENS = 4096
 """Of the prompts that are read at once, unless one is longer."""
 REPORT_S = 0.05
@@ -109,9 +108,13 @@ class FusedDecoder:
         order = sorted(range(len(prompts)), key=lambda row: -len(prompts[row]))
         before = None if with_adapter else start_of(self._model)
         with_adapter = with_adapter or before is not None
-        asked = contextlib.nullcontext() if before is None else self._assembly.asked_with(self._model, before)
         # No module runs, and random numbers have a generator of their own: the training has nothing to be kept.
-        with torch.no_grad(), asked, self._weights(with_adapter), self._assembly.tables.in_place(with_adapter):
+        with (
+            torch.no_grad(),
+            self._asked_with(before),
+            self._weights(with_adapter),
+            self._assembly.tables.in_place(with_adapter),
+        ):
             for start in range(0, len(order), rows_at_once):
                 rows = order[start : start + rows_at_once]
                 batch = _Batch(rows, ends, answers, on_tokens, on_end, keeps_end)
@@ -122,14 +125,29 @@ class FusedDecoder:
 
     @contextlib.contextmanager
     def _weights(self, with_adapter: bool) -> Iterator[None]:
-        """Make the context in which whole weights that are trained are those of the base model, if these are wanted."""
-        if with_adapter or not isinstance(self._model, FullModel):
+        """Make the context in which the modules have the base model's weights, if these are wanted.
+
+        Whole weights that are trained are read there, and so are those of routers, which run as written.
+        """
+        if with_adapter or not isinstance(self._model, FullModel | PeftModel):
             yield
             return
         with self._model.disable_adapter():
             self._assembly.scratch.forget()
             yield
         self._assembly.scratch.forget()
+
+    @contextlib.contextmanager
+    def _asked_with(self, before: Weights | None) -> Iterator[None]:
+        """Make the context in which the model has other weights of its adapter, or its own for None."""
+        if before is None:
+            yield
+            return
+        # A graph reads what routers train where it lay when it was captured.
+        self._steps = {}
+        with self._assembly.asked_with(self._model, before):
+            yield
+        self._steps = {}
 
     def _answer(
         self,
@@ -160,8 +178,7 @@ class FusedDecoder:
     def _prepared(self, prompts: Sequence[Sequence[int]], num_more: int, with_adapter: bool) -> Step:
         """Return a step whose cache holds the prompts and whose logits are those behind them."""
         longest = max(map(len, prompts))
-        needed = -(-(longest + num_more) // CAPACITY_STEP) * CAPACITY_STEP
-        step = self._step_for(len(prompts), needed, with_adapter)
+        step = self._step_for(len(prompts), capacity_of(longest + num_more), with_adapter)
         num_tokens = sum(map(len, prompts))
         room = num_tokens if num_tokens <= PREFILL_TOKENS else max(PREFILL_TOKENS, longest)
         if self._prefill is None or self._prefill.capacity_tokens < room:
@@ -208,7 +225,7 @@ class FusedDecoder:
 
     def _followed(self, tokens: list[int], num_read: int) -> torch.Tensor:
         """Return the logits behind all tokens but the last, of which the first are read at once."""
-        step, prefill = self._step_for(1, CAPACITY_STEP, True), Prefill(self._assembly, num_read)
+        step, prefill = self._step_for(1, capacity_of(len(tokens)), True), Prefill(self._assembly, num_read)
         logits = [prefill.run([tokens[:num_read]], 0, step.cache, step.rotary, True, from_position=0)]
         for token in tokens[num_read:-1]:
             step.ids.fill_(token)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -10,9 +11,9 @@ import torch
 
 from tunesmith_engine.data.example import Example
 from tunesmith_engine.decode.cache import KeyValueCache
+from tunesmith_engine.decode.remember import remember
 from tunesmith_engine.decode.rotary import RotaryTables
 from tunesmith_engine.fused.assembly import Assembly
-from tunesmith_engine.fused.attention_block import AttentionBlock
 from tunesmith_engine.fused.layer import FusedLayer, Pass
 from tunesmith_engine.fused.policy import LayerPolicy
 from tunesmith_engine.fused.queries_keys import Rotary
@@ -33,8 +34,9 @@ class Prefill:
         self._assembly, self.capacity_tokens = assembly, capacity_tokens
         self._workspace = assembly.workspace(capacity_tokens)
         policies = (LayerPolicy("full"),) * len(assembly.shape.layers)
-        layers = assembly.layers(policies, self._workspace, capacity_tokens, SMALL)
+        layers = assembly.layers(policies, self._workspace, capacity_tokens, SMALL, for_answers=True)
         self._layers = [layer for layer in layers if isinstance(layer, FusedLayer)]
+        self._per_layer = assembly.per_layer_of(self._workspace, capacity_tokens)
         self._store = _OneLayer(self._layers, capacity_tokens, assembly)
 
     def run(
@@ -62,8 +64,9 @@ class Prefill:
         """
         device, shape = self._assembly.compute.device, self._assembly.shape
         batch = make_packed_batch([_row(prompt) for prompt in prompts], device)
+        if shape.placeholders is not None:
+            batch = replace(batch, input_ids=shape.placeholders.read(batch.input_ids))
         lengths = [len(prompt) for prompt in prompts]
-        rows = torch.repeat_interleave(torch.arange(len(prompts)), torch.tensor(lengths)).to(device) + first_row
         turned = {kind: Rotary(*pair, batch.positions) for kind, pair in tables.at(batch.positions).items()}
         now = Pass(batch, turned, self._store, self._workspace, with_adapter, False)  # type: ignore[arg-type]
         (embedded,) = self._workspace.carve("output", (batch.num_tokens, self._assembly.gradient_width))
@@ -75,13 +78,14 @@ class Prefill:
             add_positions(shape.positions, batch.positions, x)
         if shape.embedding_norm:
             rms_norm.add_norm(x, None, shape.embedding_norm, x)
+        if self._per_layer:
+            self._per_layer.forward(batch.input_ids, embedded, with_adapter)
         for layer in self._layers:
             x, pending = layer.forward(x, pending, now)
+            if layer.attention is None:
+                continue
             qkv = self._store.forward(layer.index, batch.num_tokens)["qkv"]
-            if not isinstance(layer.attention, AttentionBlock):
-                raise TypeError(f"{layer.shape.name} was not checked.")
-            keys, values = layer.attention.keys_values(qkv, turned[layer.shape.rotary_kind])
-            cache.write(layer.index, rows, batch.positions, keys, values)
+            remember(layer, qkv, batch, turned[layer.shape.rotary_kind], cache, first_row)
         cache.lengths[first_row : first_row + len(prompts)] = torch.tensor(lengths, dtype=torch.int32).to(device)
         starts = np.cumsum([0, *lengths])
         first = [length - 1 if from_position is None else from_position for length in lengths]

@@ -14,13 +14,16 @@ class Inputs:
 
     def __init__(self, num_rows: int) -> None:
         self.num_rows = num_rows
-        self._rows: dict[tuple[int, int, int, bool], torch.Tensor] = {}
+        self._rows: dict[tuple[int, int, int, bool, bool], torch.Tensor] = {}
         self._planes: dict[int, torch.Tensor] = {}
         self._sums: dict[tuple[int, int], torch.Tensor] = {}
 
-    def rows(self, projection: Projection, like: torch.Tensor) -> torch.Tensor:
-        """Return [M, K + R] with zeros in the adapters' columns and ones in that of the bias."""
-        key = (projection.num_inputs, projection.num_extra, projection.num_ranks, projection.has_bias)
+    def rows(self, projection: Projection, like: torch.Tensor, is_last: bool) -> torch.Tensor:
+        """Return [M, K + R] with zeros in the adapters' columns and ones in that of the bias.
+
+        What the last product of a block reads is written while the first one reads, so they share nothing.
+        """
+        key = (projection.num_inputs, projection.num_extra, projection.num_ranks, projection.has_bias, is_last)
         if key not in self._rows:
             rows = like.new_zeros(self.num_rows, projection.num_inputs + projection.num_extra)
             if projection.has_bias:
@@ -50,7 +53,13 @@ class Product:
     """
 
     def __init__(
-        self, projection: Projection, inputs: Inputs, like: torch.Tensor, activation: str | None = None
+        self,
+        projection: Projection,
+        inputs: Inputs,
+        like: torch.Tensor,
+        with_adapter: bool,
+        activation: str | None = None,
+        is_last: bool = False,
     ) -> None:
         """Choose the way.
 
@@ -58,10 +67,12 @@ class Product:
             projection: what is computed.
             inputs: of the step.
             like: any tensor of the run's number format on its device.
+            with_adapter: False leaves the adapters out.
             activation: of a gated MLP whose gate and up these are; `forward` writes their gated product then.
+            is_last: it is the last product of a block.
         """
-        self._projection, self._activation = projection, activation
-        wide = inputs.rows(projection, like)
+        self._projection, self._activation, self._with_adapter = projection, activation, with_adapter
+        wide = inputs.rows(projection, like, is_last)
         self._width = projection.num_inputs
         self.x = wide
         self._halves = (
@@ -96,22 +107,22 @@ class Product:
         num_splits = nf4_rows.num_splits(self._four_bit)
         return inputs.sums(num_splits, self._projection.num_outputs if num_splits > 1 else 0, like.device)
 
-    def forward(self, out: torch.Tensor, with_adapter: bool) -> None:
+    def forward(self, out: torch.Tensor) -> None:
         """Write the outputs of all members side by side, [M, N], or the gated product, [M, N / 2].
 
         The adapters' columns of `x` are written, too.
         """
         if self._by_kernel:
-            self._forward_row(out[0], with_adapter)
+            self._forward_row(out[0])
         elif self._activation is None:
-            self._forward_rows(out, with_adapter)
+            self._forward_rows(out)
         else:
-            self._forward_rows(self._halves, with_adapter)
+            self._forward_rows(self._halves)
             gate, up = self._halves.chunk(2, dim=1)
             glu.gate_and_multiply(gate, up, self._activation, out)
 
-    def _forward_rows(self, out: torch.Tensor, with_adapter: bool) -> None:
-        projection = self._projection
+    def _forward_rows(self, out: torch.Tensor) -> None:
+        projection, with_adapter = self._projection, self._with_adapter
         if self._sums is None:
             projection.forward(self.x, out, with_adapter)
             return
@@ -119,8 +130,8 @@ class Product:
         beside = projection.beside if projection.num_extra else None
         nf4_rows.multiply_rows_nf4(self.x, self._four_bit, beside, out, self._sums)
 
-    def _forward_row(self, out: torch.Tensor, with_adapter: bool) -> None:
-        projection = self._projection
+    def _forward_row(self, out: torch.Tensor) -> None:
+        projection, with_adapter = self._projection, self._with_adapter
         row, beside = self.x[0, : self._width], self.x[0, self._width :]
         ranks = projection.num_ranks
         below = projection.below[: ranks if with_adapter else 0] if projection.num_extra else self.x[:0, : self._width]
@@ -136,6 +147,21 @@ class Product:
             matvec.multiply_row_gated(self.x[0], dense, self._activation, out)
         elif dense is not None:
             matvec.multiply_row(self.x[0], dense, out)
+
+
+class StepProjection(Projection):
+    """A projection with the training's face whose forward pass is a product for few rows."""
+
+    def __init__(self, projection: Projection, product: Product) -> None:
+        vars(self).update(vars(projection))
+        self._product = product
+
+    def forward(self, x: torch.Tensor, out: torch.Tensor, with_adapter: bool = True) -> None:  # noqa: ARG002 (the product knows)
+        """Write the outputs, [M, N], for x, [M, K + R]."""
+        product = self._product
+        if x.data_ptr() != product.x.data_ptr():
+            product.x[:, : self.num_inputs].copy_(x[:, : self.num_inputs])
+        product.forward(out)
 
 
 def _four_bit_weights(projection: Projection) -> list[FourBitWeight]:

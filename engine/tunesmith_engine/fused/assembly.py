@@ -20,24 +20,19 @@ from tunesmith_engine.fused.altup_block import AltUpBlock, coefficients_of
 from tunesmith_engine.fused.altup_ends import AltUpEnds
 from tunesmith_engine.fused.altup_layer import AltUpLayer
 from tunesmith_engine.fused.arena import AdapterArena
-from tunesmith_engine.fused.attention_block import AttentionBlock
 from tunesmith_engine.fused.balance import Balance
 from tunesmith_engine.fused.branched_block import BranchedBlock
-from tunesmith_engine.fused.channel_delta_block import ChannelDeltaBlock
-from tunesmith_engine.fused.convolution_block import ConvolutionBlock
-from tunesmith_engine.fused.delta_block import DeltaBlock
 from tunesmith_engine.fused.experts import Experts
 from tunesmith_engine.fused.head import Head
-from tunesmith_engine.fused.latent_block import LatentBlock
 from tunesmith_engine.fused.laurel_block import LaurelBlock
 from tunesmith_engine.fused.layer import FusedLayer, Mixer
 from tunesmith_engine.fused.layer_projections import LayerProjections
 from tunesmith_engine.fused.masks import Masks
+from tunesmith_engine.fused.mixer_blocks import loan_of, mixer_block
 from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
-from tunesmith_engine.fused.parallel_block import ParallelBlock
 from tunesmith_engine.fused.per_layer_block import PerLayerBlock, PerLayerTable
 from tunesmith_engine.fused.places import Places
-from tunesmith_engine.fused.plain_documents import PlainDocuments, PlainMixer
+from tunesmith_engine.fused.plain_documents import PlainDocuments
 from tunesmith_engine.fused.plain_layer import PlainLayer
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.policy import LayerPolicy
@@ -46,9 +41,7 @@ from tunesmith_engine.fused.recognise import base_model
 from tunesmith_engine.fused.recognise.handed import Handing
 from tunesmith_engine.fused.recognise.sparse import written
 from tunesmith_engine.fused.routing import Router
-from tunesmith_engine.fused.sharing_block import Loan, SharingBlock
 from tunesmith_engine.fused.sparse_block import SparseBlock
-from tunesmith_engine.fused.state_space_block import StateSpaceBlock
 from tunesmith_engine.fused.tables import Tables
 from tunesmith_engine.fused.tiling import Tiling
 from tunesmith_engine.fused.token_tables import TokenTable
@@ -59,12 +52,9 @@ from tunesmith_engine.mixer_shapes import (
     AttentionShape,
     Branch,
     ChannelDeltaShape,
-    ConvolutionShape,
-    DeltaShape,
     LatentShape,
     MixerShape,
     ParallelShape,
-    StateSpaceShape,
     branches_of,
 )
 from tunesmith_engine.model.full import FullModel
@@ -459,9 +449,14 @@ class Assembly:
         return workspace
 
     def layers(
-        self, policies: Sequence[LayerPolicy], workspace: Workspace, capacity_tokens: int, tiling: Tiling
+        self,
+        policies: Sequence[LayerPolicy],
+        workspace: Workspace,
+        capacity_tokens: int,
+        tiling: Tiling,
+        for_answers: bool = False,
     ) -> list[FusedLayer | PlainLayer | AltUpLayer]:
-        """Return the layers, which reserve what they need in the workspace."""
+        """Return the layers, which reserve what they need in the workspace; see `router_of` for the last argument."""
         layers: list[FusedLayer | PlainLayer | AltUpLayer] = []
         tile_tokens = min(tiling.mlp_tokens, capacity_tokens)
         for index, (shape, parts, policy) in enumerate(zip(self.shape.layers, self.projections, policies, strict=True)):
@@ -471,10 +466,11 @@ class Assembly:
                     raise TypeError(f"{shape.name} has nothing that can be run.")
                 layers.append(PlainLayer(index, shape, parts.attention_inputs, hidden))
                 continue
-            mixer = self._mixer(index, shape, parts, workspace, capacity_tokens, tiling.attention_numbers)
-            mlp = self._mlp(shape, parts, workspace, tile_tokens, policy.level == "none")
+            mixer = self.mixer_of(index, shape, parts, workspace, capacity_tokens, tiling.attention_numbers)
+            router = self.router_of(shape.mlp, for_answers) if isinstance(shape.mlp, SparseShape) else None
+            mlp = self._mlp(shape, parts, workspace, tile_tokens, policy.level == "none", router)
             widths = hidden, self.gradient_width
-            third = self._per_layer_block(shape, parts, workspace, capacity_tokens)
+            third = self.per_layer_block_of(shape, parts, workspace, capacity_tokens)
             if shape.altup and parts.predicting and parts.correcting:
                 laurel = self._laurel(shape, parts, workspace, capacity_tokens)
                 blocks = FusedLayer(index, shape, mixer, mlp, *widths, self.gradients, laurel=laurel)
@@ -493,7 +489,7 @@ class Assembly:
             return None
         return LaurelBlock(shape.laurel, left, right, workspace, capacity_tokens, self.shape.hidden_size)
 
-    def _mixer(
+    def mixer_of(
         self,
         index: int,
         shape: LayerShape,
@@ -502,53 +498,11 @@ class Assembly:
         capacity_tokens: int,
         at_once: int,
     ) -> Mixer | None:
-        """Return what a layer has between its first norm and the residual; see `AttentionBlock`."""
-        if shape.attention is None:
-            return None
-        if isinstance(parts.attention_inputs, PlainDocuments):
-            return PlainMixer(parts.attention_inputs)
-        if not (parts.attention_inputs and parts.attention_output) or isinstance(shape.attention, Unfused):
-            raise TypeError(f"{shape.name} has no attention that can be run.")
-        around = parts.attention_inputs, parts.attention_output, workspace
-        sizes = capacity_tokens, at_once
-        if isinstance(shape.attention, ParallelShape):
-            return self._parallel(shape.attention, parts, workspace, sizes)
-        if isinstance(shape.attention, DeltaShape):
-            return DeltaBlock(shape.attention, *around, *sizes)
-        if isinstance(shape.attention, ChannelDeltaShape):
-            pair = parts.query_expansion, parts.expansion
-            return ChannelDeltaBlock(shape.attention, *around[:2], pair, workspace, *sizes)
-        if isinstance(shape.attention, StateSpaceShape):
-            return StateSpaceBlock(shape.attention, *around, *sizes)
-        if isinstance(shape.attention, ConvolutionShape):
-            return ConvolutionBlock(shape.attention, *around, capacity_tokens)
-        if isinstance(shape.attention, LatentShape):
-            assert parts.expansion is not None, "made with the others"
-            both = parts.query_expansion, parts.expansion
-            return LatentBlock(shape.attention, *around[:2], both, workspace, *sizes, self.gradients)
-        if shape.attention.shares:
-            return SharingBlock(index, self._loan(index), shape.attention, *around, *sizes, self.gradients)
-        return AttentionBlock(shape.attention, *around, *sizes, self.gradients)
-
-    def _parallel(
-        self, shape: ParallelShape, parts: LayerProjections, workspace: Workspace, sizes: tuple[int, int]
-    ) -> ParallelBlock:
-        around = parts.attention_inputs, parts.attention_output, parts.scan_inputs, parts.scan_output
-        first, second, third, fourth = (part for part in around if part is not None)
-        attention = AttentionBlock(shape.attention, first, second, workspace, *sizes, self.gradients)
-        scan = StateSpaceBlock(shape.scan, third, fourth, workspace, *sizes)
-        return ParallelBlock(shape, attention, scan, self.shape.hidden_size, workspace, sizes[0])
-
-    def _loan(self, index: int) -> Loan | None:
-        """Return where a layer's keys and values are shared with others."""
-        sources = {
-            number: layer.attention.source
-            for number, layer in enumerate(self.shape.layers)
-            if isinstance(layer.attention, AttentionShape) and layer.attention.source is not None
-        }
-        lender = sources.get(index, index)
-        readers = [number for number, source in sources.items() if source == lender]
-        return Loan(lender, max(readers)) if readers else None
+        """Return what a layer has between its first norm and the residual; see `mixer_block`."""
+        loan = loan_of(index, self.shape.layers)
+        return mixer_block(
+            index, shape, parts, workspace, (capacity_tokens, at_once), self.shape.hidden_size, self.gradients, loan
+        )
 
     def per_layer_of(self, workspace: Workspace, capacity_tokens: int) -> PerLayerTable | None:
         """Return what makes the own numbers of all layers, which reserves what it needs in the workspace."""
@@ -564,7 +518,7 @@ class Assembly:
         sizes = capacity_tokens, self.shape.hidden_size, self.gradient_width
         return AltUpEnds(*self._altup, workspace, *sizes, self._embeds)
 
-    def _per_layer_block(
+    def per_layer_block_of(
         self, shape: LayerShape, parts: LayerProjections, workspace: Workspace, capacity_tokens: int
     ) -> PerLayerBlock | None:
         table = self.per_layer_of(workspace, capacity_tokens)
@@ -574,8 +528,18 @@ class Assembly:
         sizes = capacity_tokens, table.num_columns, self.shape.hidden_size
         return PerLayerBlock(shape.per_layer, gate, output, workspace, *sizes, self.gradients, table.needs_gradient)
 
+    def router_of(self, mlp: SparseShape, for_answers: bool) -> Router:
+        """Return the router of a mixture: as it trains, or as it chooses for answers, which nobody counts."""
+        return Router(mlp, self._autocast, None if for_answers else self.balance, for_answers)
+
     def _mlp(
-        self, shape: LayerShape, parts: LayerProjections, workspace: Workspace, tile_tokens: int, keeps_gate_up: bool
+        self,
+        shape: LayerShape,
+        parts: LayerProjections,
+        workspace: Workspace,
+        tile_tokens: int,
+        keeps_gate_up: bool,
+        router: Router | None,
     ) -> MlpBlock | PlainMlp | SparseBlock | None:
         """Return a layer's MLP, or its mixture of experts with the MLP beside them."""
         if shape.mlp is None:
@@ -589,8 +553,7 @@ class Assembly:
             block = MlpBlock(shared, inputs, down, workspace, tile_tokens, has_room, self.gradients)
         elif isinstance(inputs, PlainModules):
             block = PlainMlp(inputs)
-        if isinstance(mlp, SparseShape) and parts.experts is not None:
-            router = Router(mlp, self._autocast, self.balance)
+        if isinstance(mlp, SparseShape) and parts.experts is not None and router is not None:
             if norms and block:
                 around = router, block, workspace, tile_tokens, keeps_gate_up
                 return BranchedBlock(mlp, norms, parts.experts, *around)

@@ -14,7 +14,7 @@ from tunesmith_engine.fused.experts import Experts
 from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
 from tunesmith_engine.fused.projection import Projection
 from tunesmith_engine.fused.routing import Choice, Router
-from tunesmith_engine.fused.sparse_block import SparseBlock, Tile
+from tunesmith_engine.fused.sparse_block import Shared, SparseBlock, Tile
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import expert_rows, rms_norm
 from tunesmith_engine.kernels.column_dots import column_dots
@@ -55,7 +55,7 @@ class BranchedBlock(SparseBlock):
 
     def _put_shared(
         self,
-        shared: MlpBlock | PlainMlp,
+        shared: Shared,
         x: torch.Tensor,
         out: torch.Tensor,
         tile: Tile,

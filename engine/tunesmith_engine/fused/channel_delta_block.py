@@ -20,9 +20,11 @@ from tunesmith_engine.fused.queries_keys import Rotary
 from tunesmith_engine.fused.state_block import StateBlock
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import channel_delta
-from tunesmith_engine.kernels.channel_delta_twin import Gates
+from tunesmith_engine.kernels.channel_delta_twin import Gates, logarithms
 from tunesmith_engine.kernels.column_dots import column_dots
+from tunesmith_engine.kernels.delta_rule import unit_rows
 from tunesmith_engine.kernels.gated_norm import SIGMOID_HEADS, gated_norm, gated_norm_backward
+from tunesmith_engine.kernels.state_step import Tokens
 from tunesmith_engine.mixer_shapes import ChannelDeltaShape
 from tunesmith_engine.packed.batch import Documents
 
@@ -112,6 +114,12 @@ class ChannelDeltaBlock(StateBlock):
             q, k, v = self._heads(mixed, some)
             channel_delta.forward(q, k, v, gates, beta[:, some], documents.bounds, self._values(out)[:, some])
 
+    def tokens(self, mixed: torch.Tensor, qkv: torch.Tensor) -> Tokens:
+        """Return what tokens do to states, from their convolved channels and from what `project` wrote."""
+        q, k, v = self._heads(mixed, slice(None))
+        decay, _ = logarithms(self._some(self._gate(qkv, 1), slice(None)))
+        return Tokens(*unit_rows(q, k), v, decay, self._strengths(qkv).sigmoid())
+
     # Backward
 
     def backward(
@@ -141,7 +149,7 @@ class ChannelDeltaBlock(StateBlock):
 
     def _rule_backward(self, room: Room, to_raw: torch.Tensor, qkv: torch.Tensor, documents: Documents) -> None:
         """Write the gradients of q, k, v, b and the decays' raw gates, from that of the rule's output."""
-        channels, mixed = self._convolved(qkv, documents)
+        channels, mixed = self.convolved(qkv, documents)
         raw, beta = self._gates(qkv, documents)
         to_heads, to_mixed = shared.slopes(room.to_heads, documents), room.to_mixed
         places = room.to_inputs[:, : self.shape.num_channels], to_raw, self._strengths(room.to_inputs)
@@ -174,7 +182,7 @@ class ChannelDeltaBlock(StateBlock):
 
     # Parts
 
-    def _channels(self, qkv: torch.Tensor) -> torch.Tensor:
+    def channels(self, qkv: torch.Tensor) -> torch.Tensor:
         return qkv[:, : self.shape.num_channels]
 
     def _columns(self, place: int) -> slice:

@@ -22,6 +22,7 @@ from tunesmith_engine.fused.state_block import StateBlock
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import delta_rule
 from tunesmith_engine.kernels.gated_norm import gated_norm, gated_norm_backward
+from tunesmith_engine.kernels.state_step import Tokens
 from tunesmith_engine.mixer_shapes import DeltaShape
 from tunesmith_engine.packed.batch import Documents
 
@@ -80,6 +81,12 @@ class DeltaBlock(StateBlock):
             g, beta = (gate[:, some] for gate in gates)
             delta_rule.forward(q, k, v, g, beta, documents.bounds, self._values(out)[:, some])
 
+    def tokens(self, mixed: torch.Tensor, qkv: torch.Tensor) -> Tokens:
+        """Return what tokens do to states, from their convolved channels and from what `project` wrote."""
+        decay, strength = self._gates(qkv[:, self._num_channels + self._num_values :])
+        q, k, v = self._heads(mixed, slice(None), slice(None))
+        return Tokens(*delta_rule.unit_rows(q, k), v, decay[..., None].expand(-1, -1, k.shape[2]), strength)
+
     # Backward
 
     def backward(
@@ -106,7 +113,7 @@ class DeltaBlock(StateBlock):
         self, to_heads: torch.Tensor, qkv: torch.Tensor, out: torch.Tensor, documents: Documents
     ) -> None:
         """Write the gradients of q, k, v, b and a to their columns of `out`, from that of the rule's output."""
-        channels, mixed = self._convolved(qkv, documents)
+        channels, mixed = self.convolved(qkv, documents)
         first = self._num_channels + self._num_values
         raw = shared.whole(qkv[:, first:], documents)
         gates = self._gates(raw)
@@ -129,7 +136,7 @@ class DeltaBlock(StateBlock):
 
     # Parts
 
-    def _channels(self, qkv: torch.Tensor) -> torch.Tensor:
+    def channels(self, qkv: torch.Tensor) -> torch.Tensor:
         return qkv[:, : self._num_channels]
 
     def _gates(self, raw: torch.Tensor) -> Gates:

@@ -68,9 +68,18 @@ class StackedWeight:
     def whole(self) -> torch.Tensor:
         """All numbers, [E, N, K] with any strides."""
         if self._packed is not None:
-            weight = self._scratch.unpacked(self, self._place).view(self._stored)
-        else:
-            weight = self._weight.detach()
+            return self._turned(self._scratch.unpacked(self, self._place).view(self._stored))
+        return self._turned(self._weight.detach())
+
+    def of_rows(self, order: Order) -> torch.Tensor:
+        """Return the same where only the experts that have rows are unpacked."""
+        if self._packed is None:
+            return self.whole
+        weight = self._scratch.room(self, self._place)
+        nf4.dequantise(nf4.FourBitWeight.of(self._packed), weight, counts=order.offsets.diff())
+        return self._turned(weight.view(self._stored))
+
+    def _turned(self, weight: torch.Tensor) -> torch.Tensor:
         return weight.transpose(1, 2) if self._transposed else weight
 
     @property
@@ -140,7 +149,14 @@ class StackedProjection:
             grouped_product.multiply(x, self._below, order, shrunk, gathered)
 
     def forward(
-        self, x: torch.Tensor, order: Order, out: torch.Tensor, gathered: bool, shrunk: torch.Tensor, with_adapter: bool
+        self,
+        x: torch.Tensor,
+        order: Order,
+        out: torch.Tensor,
+        gathered: bool,
+        shrunk: torch.Tensor,
+        with_adapter: bool,
+        few_rows: bool = False,
     ) -> None:
         """Write all rows' outputs.
 
@@ -151,12 +167,14 @@ class StackedProjection:
             gathered: see `x`.
             shrunk: [M, R], written.
             with_adapter: False leaves the adapters out.
+            few_rows: most experts have none, so their weights aren't unpacked.
         """
         adapter = (None, None)
         if with_adapter and self.num_ranks:
             self.shrink(x, order, gathered, shrunk)
             adapter = (shrunk, self._beside)
-        grouped_product.multiply(x, self.weight, order, out, gathered, *adapter, self.bias)
+        weight = self._weight.of_rows(order) if few_rows else self.weight
+        grouped_product.multiply(x, weight, order, out, gathered, *adapter, self.bias)
 
     def input_gradient(
         self, gradient: torch.Tensor, order: Order, out: torch.Tensor, gathered: bool, to_shrunk: torch.Tensor

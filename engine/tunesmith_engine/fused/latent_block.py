@@ -138,6 +138,15 @@ class LatentBlock:
         self._narrow(heads).copy_(out[..., : self.shape.value_dim])
         return tuple(saved)
 
+    def queries(self, qkv: torch.Tensor, rotary: Rotary) -> torch.Tensor:
+        """Return queries as attention takes them, [T, H, D], from what `project` wrote."""
+        return self._heads(self._spread(qkv, rotary)[0], self._inner.head_dim)
+
+    def keys_values(self, qkv: torch.Tensor, rotary: Rotary) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return keys and values that later tokens attend to, [T, H, D] and [T, H, V]; see `queries`."""
+        _, k, v, *_ = self._spread(qkv, rotary)
+        return self._heads(k, self._inner.head_dim), self._heads(v, self._form.room)[..., : self.shape.value_dim]
+
     def put_out(self, qkv: torch.Tensor, heads: torch.Tensor, out: torch.Tensor, with_adapter: bool) -> None:
         """Write the block's output, [T, hidden], from what `attend` wrote."""
         self.output.forward(self._gated(qkv, heads), out, with_adapter)

@@ -7,7 +7,6 @@ the very tensors that are updated here.
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -499,9 +498,7 @@ class FusedModel:
             )
         store, workspace = self._parts.store, self._parts.workspace
         if placeholders := self._assembly.shape.placeholders:
-            ids = batch.input_ids
-            is_one = functools.reduce(torch.logical_or, [ids == each for each in placeholders.ids])
-            batch = replace(batch, input_ids=ids.masked_fill(is_one, placeholders.padding))
+            batch = replace(batch, input_ids=placeholders.read(batch.input_ids))
         if handing := self._assembly.handing:
             handing.begin(batch, self._assembly.compute.dtype, self.plan.tiling.mlp_tokens)
         return Pass(batch, self._rotary(batch), store, workspace, with_adapter, with_gradients)

@@ -78,14 +78,14 @@ class ParallelBlock:
 
     def project(self, x: torch.Tensor, qkv: torch.Tensor, rotary: Rotary, with_adapter: bool) -> None:
         """Write what both branches' inputs give, from the normalised input [T, hidden + R]."""
-        for branch, own in self._own(qkv):
+        for branch, own in self.own(qkv):
             branch.project(self._beside(x, branch.inputs.num_extra), own, rotary, with_adapter)
 
     def attend(
         self, qkv: torch.Tensor, heads: torch.Tensor, rotary: Rotary, documents: Documents
     ) -> tuple[tuple[torch.Tensor, ...], ...]:
         """Write both branches' outputs into `heads`; return what attention's backward pass needs."""
-        (_, of_attention), (_, of_scan) = self._own(qkv)
+        (_, of_attention), (_, of_scan) = self.own(qkv)
         in_attention, in_scan = self._split(heads)
         self._scan.attend(of_scan, in_scan, rotary, documents)
         return self._attention.attend(of_attention, in_attention, rotary, documents)
@@ -93,7 +93,7 @@ class ParallelBlock:
     def put_out(self, qkv: torch.Tensor, heads: torch.Tensor, out: torch.Tensor, with_adapter: bool) -> None:
         """Write the block's output, [T, hidden], from what `project` and `attend` wrote."""
         _, result = self._workspace.carve(REGION, *self._rooms(len(qkv)))
-        parts = zip(self._own(qkv), self._split(heads), self.shape.factors, (result, out), strict=True)
+        parts = zip(self.own(qkv), self._split(heads), self.shape.factors, (result, out), strict=True)
         for (branch, own), inside, factor, room in parts:
             branch.put_out(own, inside, room, with_adapter)
             if factor != 1.0:
@@ -120,7 +120,7 @@ class ParallelBlock:
         """Write the gradient of the normalised input and add those of the adapters; see `AttentionBlock.backward`."""
         slope, result = self._workspace.carve(REGION, *self._rooms(len(qkv)))
         rooms = (None, None) if out is None else (result, out)
-        parts = zip(self._own(qkv), self._split(heads), self.shape.factors, rooms, strict=True)
+        parts = zip(self.own(qkv), self._split(heads), self.shape.factors, rooms, strict=True)
         for (branch, own), inside, factor, room in parts:
             torch.mul(gradient[:, : self._hidden_size], factor, out=slope[:, : self._hidden_size])
             self._add_to_magnitudes(branch, own, inside, slope)
@@ -148,7 +148,7 @@ class ParallelBlock:
     def _beside(self, x: torch.Tensor, num_extra: int) -> torch.Tensor:
         return x[:, : self._hidden_size + num_extra]
 
-    def _own(self, qkv: torch.Tensor) -> Iterator[tuple[AttentionBlock | StateSpaceBlock, torch.Tensor]]:
+    def own(self, qkv: torch.Tensor) -> Iterator[tuple[AttentionBlock | StateSpaceBlock, torch.Tensor]]:
         """Yield each branch with its columns of what the inputs give."""
         width = self._attention.qkv_width
         yield self._attention, qkv[:, :width]

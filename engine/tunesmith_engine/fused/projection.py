@@ -184,16 +184,24 @@ class WeightScratch:
 
     def unpacked(self, packed: Unpackable, place: int, scaled: bool = True) -> torch.Tensor:
         """Return a buffer with weights, without adapters; see `weight`."""
-        buffer = self._buffers[place]
-        if buffer is None:
-            buffer = self._buffers[place] = torch.empty(self._sizes[place], device=self._device, dtype=self._dtype)
-        rows, columns = packed.buffer_shape
-        weight = buffer[: rows * columns].view(rows, columns)
+        weight = self._room(packed, place)
         if self._holders[place] != (packed, scaled):
             packed.unpack(weight, scaled)
             self._holders[place] = (packed, scaled)
             self._filled[place].clear()
         return weight
+
+    def room(self, packed: Unpackable, place: int) -> torch.Tensor:
+        """Return a buffer for some of the weights, which nobody takes for all of them later."""
+        self._holders[place] = None
+        return self._room(packed, place)
+
+    def _room(self, packed: Unpackable, place: int) -> torch.Tensor:
+        buffer = self._buffers[place]
+        if buffer is None:
+            buffer = self._buffers[place] = torch.empty(self._sizes[place], device=self._device, dtype=self._dtype)
+        rows, columns = packed.buffer_shape
+        return buffer[: rows * columns].view(rows, columns)
 
 
 class Projection:

@@ -52,8 +52,23 @@ class Router:
         balance: counts the experts of a micro-batch, or None.
     """
 
-    def __init__(self, shape: SparseShape, autocast: torch.dtype | None, balance: Balance | None = None) -> None:
+    def __init__(
+        self,
+        shape: SparseShape,
+        autocast: torch.dtype | None,
+        balance: Balance | None = None,
+        for_answers: bool = False,
+    ) -> None:
+        """Take the block's parts.
+
+        Args:
+            shape: of the mixture.
+            autocast: number format of the block's products, or None for that of its weights.
+            balance: see the class.
+            for_answers: the block is in evaluation mode whatever mode the model is in, so it draws nothing.
+        """
         self._shape, self._autocast, self.balance = shape, autocast, balance
+        self._for_answers = for_answers
         self._logits: list[torch.Tensor] = []
         self._experts = Caught()
         parts: dict[str, nn.Module] = {shape.role: self._experts}
@@ -68,6 +83,9 @@ class Router:
 
     def choose(self, x: torch.Tensor) -> Choice:
         """Return what is chosen for x, [T, hidden]; the random numbers are new ones."""
+        if self._for_answers:
+            with self._evaluating():
+                return self._run(x)
         self._states = random_states(x.device)
         choice = self._run(x)
         if self.balance and choice.logits is not None:
@@ -84,8 +102,21 @@ class Router:
         set_random_states(present, x.device)
         return found
 
+    @contextlib.contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """Make the context in which the block and its parts are in evaluation mode."""
+        modes = [(module, module.training) for module in self._block.modules()]
+        for module, _ in modes:
+            module.training = False
+        try:
+            yield
+        finally:
+            for module, mode in modes:
+                module.training = mode
+
     def _run(self, x: torch.Tensor) -> Choice:
-        enabled, self._block.training = self._autocast is not None, self._shape.module.training
+        enabled = self._autocast is not None
+        self._block.training = self._shape.module.training and not self._for_answers
         with torch.autocast(x.device.type, self._autocast or torch.float32, enabled=enabled):
             with self._watching():
                 if self._shape.scores:

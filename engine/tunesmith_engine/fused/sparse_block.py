@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -47,6 +48,35 @@ class Tile:
     is_there: bool
 
 
+class Shared(Protocol):
+    """The MLP that all tokens go through; see `MlpBlock`.
+
+    Attributes:
+        inputs, down: its projections.
+        gate_up_width: columns of a buffer that keeps gate and up.
+    """
+
+    @property
+    def inputs(self) -> Projection | PlainModules: ...
+
+    @property
+    def down(self) -> Projection | PlainModules: ...
+
+    @property
+    def gate_up_width(self) -> int: ...
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        out: torch.Tensor,
+        gate_up: torch.Tensor | None,
+        with_adapter: bool = True,
+        sent: SentTiles | None = None,
+        first_row: int = 0,
+    ) -> None:
+        """Write the MLP's output."""
+
+
 class SparseBlock:
     """Does what `MlpBlock` does, on the same buffers.
 
@@ -68,11 +98,23 @@ class SparseBlock:
         shape: SparseShape,
         experts: Experts,
         router: Router,
-        shared: MlpBlock | PlainMlp | None,
+        shared: Shared | None,
         workspace: Workspace,
         tile_tokens: int,
         keeps_gate_up: bool,
+        few_rows: bool = False,
     ) -> None:
+        """Reserve the memory.
+
+        Args:
+            shape: of the mixture.
+            experts, router, shared: its parts.
+            workspace: for a tile.
+            tile_tokens: most tokens of a tile.
+            keeps_gate_up: whether gate and up have buffers of the layer's.
+            few_rows: see `StackedProjection.forward`; for a pass without a way back.
+        """
+        self._few_rows = few_rows
         self.shape, self._experts, self._router, self._shared = shape, experts, router, shared
         self._workspace, self._tile_tokens = workspace, tile_tokens
         self._hidden_size = experts.gate_up.num_inputs
@@ -117,7 +159,7 @@ class SparseBlock:
             tile = self._tile(rows, gate_up, room, choice)
             inner, outputs, shrunk, _, of_down, *_ = tile.buffers
             numbers = self._read(x[rows], tile)
-            self._experts.gate_up.forward(numbers, tile.order, tile.own, True, shrunk, with_adapter)
+            self._experts.gate_up.forward(numbers, tile.order, tile.own, True, shrunk, with_adapter, self._few_rows)
             if self.shape.scores:
                 # The product of what was multiplied is that of the product.
                 tile.own.mul_(_of_rows(choice.weights[rows].contiguous(), tile.order))
@@ -126,7 +168,7 @@ class SparseBlock:
             if sent:
                 sent.written(number)
             expert_rows.activate_rows(tile.own, self.shape.gate, inner)
-            self._experts.down.forward(inner, tile.order, outputs, False, of_down, with_adapter)
+            self._experts.down.forward(inner, tile.order, outputs, False, of_down, with_adapter, self._few_rows)
             self._add_experts(out[rows], tile, choice)
 
     def _read(self, x: torch.Tensor, tile: Tile) -> torch.Tensor:  # noqa: ARG002 - a branch has a norm here
@@ -135,7 +177,7 @@ class SparseBlock:
 
     def _put_shared(
         self,
-        shared: MlpBlock | PlainMlp,
+        shared: Shared,
         x: torch.Tensor,
         out: torch.Tensor,
         tile: Tile,
@@ -267,7 +309,7 @@ class SparseBlock:
         gradients: list[torch.Tensor],
     ) -> None:
         """Write the gradient of a tile's input that comes from the shared MLP, and that of its factor."""
-        assert self._shared is not None
+        assert isinstance(self._shared, MlpBlock | PlainMlp), "a step of decoding goes forwards only"
         rows, buffers = tile.rows, tile.buffers
         if choice.factor is not None:
             slopes, wide = gradient[:, : self._hidden_size], buffers[7]

@@ -15,6 +15,7 @@ from tunesmith_engine.fused.projection import Projection
 from tunesmith_engine.fused.queries_keys import Rotary
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels.short_convolution import convolve, convolve_backward, first_tokens
+from tunesmith_engine.kernels.state_step import Tokens
 from tunesmith_engine.mixer_shapes import ChannelDeltaShape, DeltaShape, StateSpaceShape
 from tunesmith_engine.packed.batch import Documents
 
@@ -26,6 +27,7 @@ class StateBlock(ABC):
         inputs, output: the projections around it.
         qkv_width: columns of the buffer of what the inputs give.
         heads_width: columns V of the buffer of the rule's output.
+        corrects: whether a token corrects what a state has for its key; see kernels/state_step.py.
     """
 
     shape: DeltaShape | ChannelDeltaShape | StateSpaceShape
@@ -33,7 +35,12 @@ class StateBlock(ABC):
     output: Projection | PlainModules
     qkv_width: int
     heads_width: int
+    corrects = True
     _workspace: Workspace
+
+    @abstractmethod
+    def project(self, x: torch.Tensor, qkv: torch.Tensor, rotary: Rotary, with_adapter: bool) -> None:
+        """Write what the inputs give, from the normalised input [T, hidden + R]."""
 
     def attend(
         self,
@@ -43,7 +50,7 @@ class StateBlock(ABC):
         documents: Documents,
     ) -> tuple[tuple[torch.Tensor, ...], ...]:
         """Write the rule's output into `heads`, [T, V]; nothing else is needed by the backward pass."""
-        _, mixed = self._convolved(qkv, documents)
+        _, mixed = self.convolved(qkv, documents)
         out = heads if documents.shared is None else heads.new_empty(len(mixed), heads.shape[1])
         self._rule(mixed, qkv, documents, out)
         if documents.shared is not None:
@@ -66,7 +73,14 @@ class StateBlock(ABC):
         """Write the rule's output for whole documents, from their convolved channels and the rest of `qkv`."""
 
     @abstractmethod
-    def _channels(self, qkv: torch.Tensor) -> torch.Tensor:
+    def tokens(self, mixed: torch.Tensor, qkv: torch.Tensor) -> Tokens:
+        """Return what tokens do to states, from their convolved channels and from what `project` wrote."""
+
+    def add_skipped(self, mixed: torch.Tensor, heads: torch.Tensor) -> None:  # noqa: B027 (nothing, but for a scan)
+        """Add what goes past the states to what is read from them, [T, V]."""
+
+    @abstractmethod
+    def channels(self, qkv: torch.Tensor) -> torch.Tensor:
         """Return the columns that are convolved, [T, C]."""
 
     @abstractmethod
@@ -79,9 +93,9 @@ class StateBlock(ABC):
             self.output.shrink(gated)
         self.output.backward(gradient, gated, to_gated)
 
-    def _convolved(self, qkv: torch.Tensor, documents: Documents) -> tuple[torch.Tensor, torch.Tensor]:
+    def convolved(self, qkv: torch.Tensor, documents: Documents) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the channels of whole documents before and after the convolution, [T, C] each."""
-        channels = shared.whole(self._channels(qkv), documents)
+        channels = shared.whole(self.channels(qkv), documents)
         if documents.shared is None:
             mixed = self._workspace.carve("block", *self._block(len(qkv)))[0]
         else:

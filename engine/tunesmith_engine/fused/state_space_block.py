@@ -21,6 +21,7 @@ from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import glu, state_space
 from tunesmith_engine.kernels.column_dots import column_dots
 from tunesmith_engine.kernels.gated_norm import Form, gated_norm, gated_norm_backward
+from tunesmith_engine.kernels.state_step import Tokens
 from tunesmith_engine.mixer_shapes import StateSpaceShape
 from tunesmith_engine.packed.batch import Documents
 
@@ -32,6 +33,7 @@ class StateSpaceBlock(StateBlock):
     """The buffer of what the inputs give holds gates, x, b, c and raw steps: V + C + H columns."""
 
     shape: StateSpaceShape
+    corrects = False
 
     def __init__(
         self,
@@ -75,6 +77,17 @@ class StateSpaceBlock(StateBlock):
             bounds, skip = documents.bounds, self.shape.skip[some]
             state_space.forward(*operands, steps, skip, bounds, self._heads(out)[:, some])
 
+    def tokens(self, mixed: torch.Tensor, qkv: torch.Tensor) -> Tokens:
+        """Return what tokens do to states, from their convolved channels and from what `project` wrote."""
+        x, b, c = self._operands(mixed, slice(None), slice(None))
+        steps, decay = state_space.steps_and_decays(self._steps(self._raw(qkv), slice(None)))
+        return Tokens(c, b, x, decay[..., None].expand(-1, -1, b.shape[2]), steps)
+
+    def add_skipped(self, mixed: torch.Tensor, heads: torch.Tensor) -> None:
+        """Add the numbers that go past the states to what is read from them, [T, V]."""
+        x = self._heads(mixed[:, : self._num_values]).to(heads.dtype)
+        self._heads(heads).add_(x * self.shape.skip.to(heads.dtype)[:, None])
+
     # Backward
 
     def backward(
@@ -104,10 +117,10 @@ class StateSpaceBlock(StateBlock):
         self, to_heads: torch.Tensor, qkv: torch.Tensor, out: torch.Tensor, documents: Documents
     ) -> None:
         """Write the gradients of x, b, c and raw steps to their columns of `out`, from that of the scan's output."""
-        channels, mixed = self._convolved(qkv, documents)
+        channels, mixed = self.convolved(qkv, documents)
         raw = shared.whole(self._raw(qkv), documents)
         to_mixed = self._workspace.carve("block", *self._block(len(qkv)))[1]
-        to_channels, to_raw = self._channels(out), self._raw(out)
+        to_channels, to_raw = self.channels(out), self._raw(out)
         to_heads = shared.slopes(to_heads, documents)
         if documents.shared is not None:
             to_mixed, to_channels, to_raw = torch.empty_like(mixed), torch.empty_like(mixed), torch.empty_like(raw)
@@ -118,7 +131,7 @@ class StateSpaceBlock(StateBlock):
             state_space.backward(self._heads(to_heads)[:, some], *operands, steps, skip, bounds, outs)
         self._convolved_backward(to_mixed, channels, documents, to_channels)
         if documents.shared is not None:
-            shared.collect(to_channels, documents.shared, self._channels(out))
+            shared.collect(to_channels, documents.shared, self.channels(out))
             shared.collect(to_raw, documents.shared, self._raw(out))
 
     def _inputs_backward(
@@ -147,7 +160,7 @@ class StateSpaceBlock(StateBlock):
     def _z(self, qkv: torch.Tensor) -> torch.Tensor:
         return qkv[:, : self._num_values]
 
-    def _channels(self, qkv: torch.Tensor) -> torch.Tensor:
+    def channels(self, qkv: torch.Tensor) -> torch.Tensor:
         return qkv[:, self._num_values : self._num_values + self._num_channels]
 
     def _raw(self, qkv: torch.Tensor) -> torch.Tensor:

@@ -258,6 +258,13 @@ class _Work:
         return self.bounds.numel() - 1, self.value_width // self.values(launch), self.num_heads
 
 
+def unit_rows(q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return queries and keys as they meet the states: of length 1, in float32, and queries also times K^-1/2."""
+    q, k = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (q, k))
+    q, k = (x * (x.square().sum(-1, keepdim=True) + EPS).rsqrt() for x in (q, k))
+    return q * q.shape[-1] ** -0.5, k
+
+
 def runs(dtype: torch.dtype, device: torch.device) -> bool:
     """Return whether the Triton programs run for such inputs: on a GPU in bfloat16 alone."""
     # In float32 no GPU has the registers; Triton's interpreter, which tests use, has, and is exact.

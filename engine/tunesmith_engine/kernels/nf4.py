@@ -87,13 +87,20 @@ class FourBitWeight:
         )
 
 
-def dequantise(weight: FourBitWeight, out: torch.Tensor, row_scales: torch.Tensor | None = None) -> torch.Tensor:
+def dequantise(
+    weight: FourBitWeight,
+    out: torch.Tensor,
+    row_scales: torch.Tensor | None = None,
+    counts: torch.Tensor | None = None,
+) -> torch.Tensor:
     """Write a weight in full and return it.
 
     Args:
         weight: what to unpack.
         out: [N, K] float32, bfloat16 or float16 with any row stride.
         row_scales: float32 [N], by which the rows are multiplied before they are rounded; None for nothing.
+        counts: of tokens that go to each expert of a stack, int32 [E]; what no token needs may stay as it is. None for
+            all of it.
     """
     if not registry.runs("nf4", out.device):
         if row_scales is None:
@@ -111,7 +118,9 @@ def dequantise(weight: FourBitWeight, out: torch.Tensor, row_scales: torch.Tenso
         weight.outer_scales if nested else nothing,
         weight.offset if nested else nothing,
         row_scales,
+        counts,
     )
+    rows_of_one = num_rows if counts is None else num_rows // len(counts)
     blocks = (weight.block_size, weight.outer_block_size, nested)
     options = {"num_warps": NUM_WARPS, "enable_fp_fusion": False}
     group = min(weight.block_size, SPAN)
@@ -119,12 +128,13 @@ def dequantise(weight: FourBitWeight, out: torch.Tensor, row_scales: torch.Tenso
         # Half the width as an argument: the compiler sees whether loads of several bytes are aligned.
         span = max(SPAN, min(LONGEST_SPAN, triton.next_power_of_2(width)))
         grid = (num_rows, triton.cdiv(width, span), 1)
-        numbers = (out.stride(0), width, width // 2)
+        numbers = (out.stride(0), width, width // 2, rows_of_one)
         launch(_dequantise_rows, grid, (*parts, out), numbers, (*blocks, group, span), **options)
     else:
         num_weights = num_rows * width
         grid = (triton.cdiv(num_weights, SPAN), 1, 1)
-        launch(_dequantise_any, grid, (*parts, out), (out.stride(0), width, num_weights), (*blocks, SPAN), **options)
+        numbers = (out.stride(0), width, num_weights, rows_of_one)
+        launch(_dequantise_any, grid, (*parts, out), numbers, (*blocks, SPAN), **options)
     return out
 
 
@@ -149,10 +159,12 @@ def _dequantise_rows(
     outer_scales,
     offset,
     row_scales,
+    counts,
     out,
     row_stride,
     width,
     half_width,
+    rows_of_one,
     BLOCK_SIZE: tl.constexpr,
     OUTER_SIZE: tl.constexpr,
     NESTED: tl.constexpr,
@@ -162,6 +174,9 @@ def _dequantise_rows(
     """Unpack a part of a row that begins and ends with a quantisation block, or lies in one."""
     NUM_GROUPS: tl.constexpr = SPAN // GROUP
     row = tl.program_id(0).to(tl.int64)
+    if counts is not None:  # noqa: SIM102 (the first is decided when the program is compiled)
+        if tl.load(counts + row // rows_of_one) == 0:
+            return
     first = tl.program_id(1) * SPAN
     group = first + tl.arange(0, NUM_GROUPS) * GROUP
     block = (row * width + group) // BLOCK_SIZE
@@ -189,10 +204,12 @@ def _dequantise_any(
     outer_scales,
     offset,
     row_scales,
+    counts,
     out,
     row_stride,
     width,
     num_weights,
+    rows_of_one,
     BLOCK_SIZE: tl.constexpr,
     OUTER_SIZE: tl.constexpr,
     NESTED: tl.constexpr,
@@ -201,6 +218,8 @@ def _dequantise_any(
     """Unpack weights one by one, whose blocks, and even bytes, may lie across the end of a row."""
     place = tl.program_id(0).to(tl.int64) * SPAN + tl.arange(0, SPAN)
     exists = place < num_weights
+    if counts is not None:
+        exists &= tl.load(counts + place // width // rows_of_one, mask=exists, other=0) > 0
     scale = _scale(place // BLOCK_SIZE, exists, scales, outer_table, outer_scales, offset, OUTER_SIZE, NESTED)
     codes = tl.load(packed + place // 2, mask=exists, other=0).to(tl.int32)
     code = tl.where(place % 2 == 0, codes >> 4, codes & 15)

@@ -26,6 +26,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn import functional
 
 from tunesmith_core.mixer_memory import MOST_IN_PART
 from tunesmith_engine.kernels import registry
@@ -76,6 +77,13 @@ class Steps(NamedTuple):
     bias: torch.Tensor
     log_rate: torch.Tensor
     limits: tuple[float, float]
+
+
+def steps_and_decays(steps: Steps) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the steps and the logarithms of the decays, [T, H] float32."""
+    wide = steps.raw.to(torch.promote_types(steps.raw.dtype, torch.float32)) + steps.bias
+    taken = functional.softplus(wide).clamp(*steps.limits)
+    return taken, -steps.log_rate.to(taken.dtype).exp() * taken
 
 
 def forward(

@@ -155,6 +155,9 @@ def _nf4(sizes: Sizes, inputs: Inputs) -> Results:
     if sizes.expert_width:
         weight = _experts_in_mxfp4(inputs)
         found["mxfp4"] = dequantise(weight, inputs.empty(*weight.shape))
+        # As if each row were an expert; what no token needs may be anything.
+        counts = torch.arange(weight.shape[0], dtype=torch.int32, device=inputs.device) % 2
+        found["chosen"] = dequantise(weight, inputs.empty(*weight.shape), counts=counts)[1::2]
     return found
 
 
@@ -449,6 +452,7 @@ KERNEL_CASES = (
         wanted=lambda sizes: bool(sizes.scan) and sizes.dtype != "float32",
         needs_dot=True,
     ),
+    KernelCase("state_step", mixer_cases.state_step, wanted=mixer_cases.has_states),
     KernelCase("gated_norm", mixer_cases.gated_norms, wanted=mixer_cases.has_gated_norm),
     KernelCase(
         "delta_rule",

@@ -72,6 +72,41 @@ def state_space(sizes: Sizes, inputs: Inputs) -> Results:
     return {"out": out, **dict(zip(names, outs, strict=True))}
 
 
+def state_step(sizes: Sizes, inputs: Inputs) -> Results:
+    """Return states behind a prompt and behind one token more, and what is read from these."""
+    from tunesmith_engine.kernels.state_step import Tokens, advance
+
+    key_heads, heads, key, value = _state_heads(sizes)
+    corrects, by_channel = not sizes.scan, bool(sizes.channel_delta)
+    states = inputs.empty(len(LENGTHS), heads, key, value, dtype=torch.promote_types(inputs.dtype, torch.float32))
+    states.zero_()
+    found: Results = {}
+    for label, lengths in (("prompt", LENGTHS), ("token", (1,) * len(LENGTHS))):
+        num_rows = sum(lengths)
+        q, k = (inputs.random(num_rows, key_heads, key) * key**-0.5 for _ in range(2))
+        decay = -inputs.random(num_rows, heads, key if by_channel else 1).to(states.dtype).square()
+        strength = inputs.random(num_rows, heads).sigmoid()
+        v, out = inputs.random(num_rows, heads, value), inputs.empty(num_rows, heads, value)
+        tokens = Tokens(q, k, v, decay.expand(-1, -1, key), strength)
+        bounds = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device=inputs.device)
+        advance(tokens, bounds, corrects, states, out if label == "token" else None)
+        found[f"states behind the {label}"] = states.clone()
+    return found | {"out": out}
+
+
+def has_states(sizes: Sizes) -> bool:
+    """Return whether a model's heads have states."""
+    return bool(sizes.delta_heads or sizes.channel_delta or sizes.scan)
+
+
+def _state_heads(sizes: Sizes) -> tuple[int, ...]:
+    """Return heads of keys and of values, and the sizes of a key and of a value."""
+    if sizes.channel_delta:
+        heads, key, value, _ = sizes.channel_delta
+        return heads, heads, key, value
+    return sizes.delta_heads or sizes.scan[:4]
+
+
 def short_convolution(sizes: Sizes, inputs: Inputs) -> Results:
     """Return the short convolution's outputs and gradients, with what a model of these sizes has around it."""
     from tunesmith_engine.kernels.short_convolution import (

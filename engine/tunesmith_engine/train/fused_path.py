@@ -20,6 +20,7 @@ from tunesmith_core.spec import RunSpec
 from tunesmith_core.trained_parts import FULL, OPTIMIZERS_OF_FULL, TRANSIENT_NUMBERS, state_bytes
 from tunesmith_engine.data import Example, PreparedData
 from tunesmith_engine.decode import MOST_ROWS, Decoder
+from tunesmith_engine.decode.cache import bytes_per_row, capacity_of
 from tunesmith_engine.decode.fused import FusedDecoder
 from tunesmith_engine.decode.plain import PlainDecoder
 from tunesmith_engine.device import DTYPES, Compute
@@ -274,6 +275,14 @@ class FusedPath:
         self._fused.detach()
 
 
+def _answer_bytes(shape: ModelShape, dtype: torch.dtype, num_tokens: int) -> int:
+    """Return what one answer takes while it is written, by either decoder."""
+    as_written = sum(isinstance(each.attention, Unfused) for each in shape.layers)
+    remembered = bytes_per_row(shape, dtype, capacity_of(num_tokens))
+    remembered += 2 * shape.hidden_size * as_written * num_tokens * dtype.itemsize
+    return rollout_memory.bytes_per_row(remembered, shape.embedding.num_embeddings)
+
+
 def open_fused(
     model: PeftModel,
     spec: RunSpec,
@@ -302,14 +311,7 @@ def open_fused(
     checked = check_kernels(shape, compute, spec, lengths.capacity_tokens(micro_batch_size))
     memory_bytes, rows_at_once = timing.memory_bytes if timing else None, MOST_ROWS
     if method.from_rewards and compute.device.type == "cuda":
-        values = sum(each.num_key_value_heads * (each.head_dim + each.value_dim) for each in shape.attentions)
-        values += 2 * shape.hidden_size * sum(isinstance(each.attention, Unfused) for each in shape.layers)
-        # A state has 32 bits and the same size for any length.
-        states = sum(each.key_dim * each.numbers_per_token for each in shape.deltas)
-        states += sum(each.state_dim * each.numbers_per_token for each in shape.scans)
-        values += -(-4 * states // (compute.dtype.itemsize * lengths.longest))
-        vocab_size = shape.embedding.num_embeddings
-        row_bytes = rollout_memory.bytes_per_row(values, lengths.longest, vocab_size, compute.dtype.itemsize)
+        row_bytes = _answer_bytes(shape, compute.dtype, lengths.longest)
         usable_bytes, free_bytes = _usable(compute.device)
         rows_at_once = rollout_memory.rows_at_once(row_bytes, free_bytes)
         memory_bytes = (memory_bytes or usable_bytes) - rows_at_once * row_bytes

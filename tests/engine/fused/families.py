@@ -478,22 +478,13 @@ WITH_STATES = OF_BLOCKS.keys() | {
     *("qwen3.5", "qwen3-next", "lfm2", "lfm2-biases", "bamba", "granite-hybrid", "qwen3.5-moe"),
     *("granite-hybrid-moe", "lfm2-moe", "lfm3"),
 }
-"""Models in some of whose layers a state stands in attention's place: none of them decodes fused, or trains whole."""
-
-BY_RULES = ("kimi-linear", "bailing-hybrid", "olmo-hybrid")
-"""Models with such a state that do train whole."""
+"""Models in some of whose layers a state stands in attention's place: none of them trains whole."""
 
 VARIANTS = frozenset({"lfm2-biases", "dbrx"})
 """Models that repeat shapes of others, or whose shapes few models have."""
 
-WITH_LATENTS = frozenset({"minicpm3", "deepseek-v2", "deepseek-v3", "youtu", "glm4-moe-lite", "axk1", "mistral4"})
 SAME_LABELS = frozenset({"bart", "marian", "mvp", "trocr", "mbart", "pegasus", "bigbird-pegasus", "whisper"})
 """Models whose own loss wants labels that are already moved to the token before."""
-
-NORMS_BEHIND = ("bart", "marian", "mvp", "trocr", "openai-gpt", "opt-350m")
-_OWN_INPUTS = {"gemma3n", "gemma4", "gemma4-keys-are-values"}
-NO_STEP = WITH_STATES | WITH_LATENTS | SPARSE.keys() | {*_OWN_INPUTS, *NORMS_BEHIND, *BY_RULES}
-"""Models that decode as transformers does."""
 
 NOT_WHOLE = WITH_STATES | {"gemma3n", "gemma4", "gemma4-experts"}
 """Models whose own weights train as plain PyTorch."""

@@ -12,9 +12,7 @@ import torch
 from tests.engine.fused import families
 from tests.engine.fused.test_model import CAPACITY, CPU, adapted, compute, fused, num_trained, reference, rows
 from tests.engine.fused.test_variants import _in_4_bits, assert_equal
-from tunesmith_core.sampling import Sampling
 from tunesmith_engine.data import IGNORED_LABEL, Example
-from tunesmith_engine.decode import open_decoder
 from tunesmith_engine.fused.model import FusedModel
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.fused.tiling import Tiling
@@ -136,15 +134,6 @@ def test_updates_follow_those_of_transformers() -> None:
         twin.refresh()
         losses.append(float(loss))
     assert losses[-1] < losses[0] - 0.1
-
-
-@pytest.mark.parametrize("name", ["qwen3.5", pytest.param("qwen3-next", marks=pytest.mark.long)])
-def test_answers_are_those_of_transformers(name: str) -> None:
-    decoder = open_decoder(adapted(name), compute())
-    assert decoder.name == "plain"
-    prompts = [[3, 5, 7], [4], [9, 8, 7, 6, 5, 31, 44, 100, 17, 3, 2, 1]]
-    together = decoder.generate(prompts, Sampling(6), ())
-    assert together == [decoder.generate([prompt], Sampling(6), ())[0] for prompt in prompts]
 
 
 def test_a_layer_that_computes_something_else_runs_as_written() -> None:

@@ -14,9 +14,7 @@ from tests.engine.fused import families
 from tests.engine.fused.full_models import full_model
 from tests.engine.fused.test_model import CAPACITY, CPU, adapted, compute, fused, num_trained, reference, rows
 from tests.engine.fused.test_variants import _in_4_bits, assert_equal
-from tunesmith_core.sampling import Sampling
 from tunesmith_engine.data import IGNORED_LABEL, Example
-from tunesmith_engine.decode import open_decoder
 from tunesmith_engine.fused.model import FusedModel
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.fused.tiling import Tiling
@@ -102,15 +100,6 @@ def test_documents_that_share_their_beginning_have_the_gradients_of_whole_ones(n
     assert batch.num_tokens < sum(len(each.input_ids) for each in whole)
     assert torch.isclose(twin.loss_and_gradients(batch, num_trained(whole)), loss, rtol=1e-5)
     assert_equal({key: parameter.grad for key, parameter in twin.arena.parameters.items()}, expected)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_answers_are_those_of_transformers(name: str) -> None:
-    decoder = open_decoder(adapted(name), compute())
-    assert decoder.name == "plain"
-    prompts = [[3, 5, 7], [4], [9, 8, 7, 6, 5, 31, 44, 100, 17, 3, 2, 1]]
-    together = decoder.generate(prompts, Sampling(6), ())
-    assert together == [decoder.generate([prompt], Sampling(6), ())[0] for prompt in prompts]
 
 
 def reason(model: nn.Module) -> str:

@@ -15,9 +15,7 @@ from transformers import AutoConfig
 from tests.engine.fused import families
 from tests.engine.fused.test_model import CAPACITY, CPU, adapted, compute, fused, num_trained, reference, rows
 from tests.engine.fused.test_variants import _in_4_bits, assert_equal
-from tunesmith_core.sampling import Sampling
 from tunesmith_engine.data import IGNORED_LABEL, Example
-from tunesmith_engine.decode import open_decoder
 from tunesmith_engine.fused.model import FusedModel
 from tunesmith_engine.fused.recognise import branches, recognise
 from tunesmith_engine.fused.tiling import Tiling
@@ -125,16 +123,6 @@ def test_updates_follow_those_of_transformers(name: str) -> None:
             optimizer.step()
         model.zero_grad()
         twin.refresh()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", [*NAMES, "gemma3n"])
-def test_answers_are_those_of_transformers(name: str) -> None:
-    decoder = open_decoder(adapted(name), compute())
-    assert decoder.name == "plain"
-    prompts = [[3, 5, 7], [4], [9, 8, 7, 6, 5, 31, 44, 100, 17, 3, 2, 1]]
-    together = decoder.generate(prompts, Sampling(6), ())
-    assert together == [decoder.generate([prompt], Sampling(6), ())[0] for prompt in prompts]
 
 
 # Models for images and texts

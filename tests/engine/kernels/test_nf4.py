@@ -66,6 +66,19 @@ def test_rows_are_scaled_before_they_are_rounded(shape: tuple[int, int], device:
         assert torch.equal(dequantise(FourBitWeight.of(weight), out, scales), exact.to(dtype)), dtype
 
 
+@pytest.mark.parametrize("shape", [(6, 4096), (6, 2100)])
+def test_experts_to_whom_no_token_goes_are_not_needed(
+    shape: tuple[int, int], device: torch.device, implementation: str
+) -> None:
+    weight = _weight(shape, device)
+    counts = torch.tensor([0, 3, 1], dtype=torch.int32, device=device)
+    out = torch.full(shape, 7.0, dtype=torch.bfloat16, device=device)
+    dequantise(FourBitWeight.of(weight), out, counts=counts)
+    assert torch.equal(out[2:], _by_bitsandbytes(weight, torch.bfloat16)[2:])
+    if implementation == "kernel":
+        assert (out[:2] == 7.0).all()
+
+
 @pytest.mark.parametrize("block_size", [128, 512, 4096])
 @pytest.mark.parametrize("shape", [(3, 4096), (3, 2100)])
 def test_every_block_size(block_size: int, shape: tuple[int, int], device: torch.device) -> None:
