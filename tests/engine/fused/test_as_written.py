@@ -285,3 +285,10 @@ def test_the_plan_holds_what_autograd_keeps_of_it() -> None:
     assert not twin.arena.gradients.any()
     longer = FusedModel.attach(adapted("diffllama"), compute(), 4 * CAPACITY)
     assert longer.plan.peak_bytes - twin.plan.peak_bytes >= growth.num_bytes(256, 256) - growth.num_bytes(64, 64)
+
+
+def test_a_decoder_may_ask_for_the_weight_of_its_embedding() -> None:
+    """Llama 4's code looks where that lies, also where nobody reads what the embedding gives."""
+    rope = {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 4.0}
+    shape = recognise(families.make("llama4", rope_parameters=rope))
+    assert all(isinstance(layer.attention, Unfused) for layer in shape.layers)

@@ -90,31 +90,42 @@ def _placed(args: tuple[Any, ...], named: Mapping[str, Any]) -> list[tuple[int |
     return [*enumerate(args), *named.items()]
 
 
-class Recorder(nn.Module):
-    """Stands for a module, with its attributes: keeps how it is called, and answers with what it is told to.
+class _WithAttributesOf(nn.Module):
+    """Stands for a module, with its attributes.
 
     Attributes:
         original: the module.
-        call: the last one.
-        answer: None for the hidden states as they came.
-        extra: what else it answers with, where its form has more results.
     """
 
     original: nn.Module
 
-    def __init__(self, original: nn.Module, form: int) -> None:
+    def __init__(self, original: nn.Module) -> None:
         super().__init__()
         # Not as a part of this module.
-        self.__dict__["original"], self._form = original, form
-        self.call: Call | None = None
-        self.answer: torch.Tensor | None = None
-        self.extra: torch.Tensor | None = None
+        self.__dict__["original"] = original
 
     def __getattr__(self, name: str) -> Any:
         try:
             return super().__getattr__(name)
         except AttributeError:
             return getattr(self.__dict__["original"], name)
+
+
+class Recorder(_WithAttributesOf):
+    """Keeps how a module is called, and answers with what it is told to.
+
+    Attributes:
+        call: the last one.
+        answer: None for the hidden states as they came.
+        extra: what else it answers with, where its form has more results.
+    """
+
+    def __init__(self, original: nn.Module, form: int) -> None:
+        super().__init__(original)
+        self._form = form
+        self.call: Call | None = None
+        self.answer: torch.Tensor | None = None
+        self.extra: torch.Tensor | None = None
 
     def forward(self, *args: Any, **named: Any) -> Any:
         """Take note."""
@@ -123,13 +134,12 @@ class Recorder(nn.Module):
         return (result, *[self.extra] * (self._form - 1)) if self._form else result
 
 
-class _NoEmbedding(nn.Module):
+class _NoEmbedding(_WithAttributesOf):
     """Stands for an embedding whose numbers nobody reads."""
 
     def __init__(self, width: int, original: nn.Module) -> None:
-        super().__init__()
-        self._width, self.__dict__["original"] = width, original
-        self.dtype = torch.float32
+        super().__init__(original)
+        self._width, self.dtype = width, torch.float32
 
     def forward(self, ids: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
         """Return zeros that take no memory."""
