@@ -467,8 +467,7 @@ class Assembly:
                 layers.append(PlainLayer(index, shape, parts.attention_inputs, hidden))
                 continue
             mixer = self.mixer_of(index, shape, parts, workspace, capacity_tokens, tiling.attention_numbers)
-            router = self.router_of(shape.mlp, for_answers) if isinstance(shape.mlp, SparseShape) else None
-            mlp = self._mlp(shape, parts, workspace, tile_tokens, policy.level == "none", router)
+            mlp = self._mlp(shape, parts, workspace, tile_tokens, policy.level == "none", for_answers)
             widths = hidden, self.gradient_width
             third = self.per_layer_block_of(shape, parts, workspace, capacity_tokens)
             if shape.altup and parts.predicting and parts.correcting:
@@ -539,7 +538,7 @@ class Assembly:
         workspace: Workspace,
         tile_tokens: int,
         keeps_gate_up: bool,
-        router: Router | None,
+        for_answers: bool = False,
     ) -> MlpBlock | PlainMlp | SparseBlock | None:
         """Return a layer's MLP, or its mixture of experts with the MLP beside them."""
         if shape.mlp is None:
@@ -553,7 +552,8 @@ class Assembly:
             block = MlpBlock(shared, inputs, down, workspace, tile_tokens, has_room, self.gradients)
         elif isinstance(inputs, PlainModules):
             block = PlainMlp(inputs)
-        if isinstance(mlp, SparseShape) and parts.experts is not None and router is not None:
+        if isinstance(mlp, SparseShape) and parts.experts is not None:
+            router = self.router_of(mlp, for_answers)
             if norms and block:
                 around = router, block, workspace, tile_tokens, keeps_gate_up
                 return BranchedBlock(mlp, norms, parts.experts, *around)
