@@ -9,6 +9,7 @@ import torch
 
 from tunesmith_engine.decode.context import Context
 from tunesmith_engine.decode.quiet import is_quiet
+from tunesmith_engine.fused.branched_block import BranchedBlock
 from tunesmith_engine.fused.experts import Experts
 from tunesmith_engine.fused.projection import Projection
 from tunesmith_engine.fused.routing import Router
@@ -55,9 +56,12 @@ class MlpStep:
         sent: SentTiles | None = None,  # noqa: ARG002
         first_row: int = 0,  # noqa: ARG002
     ) -> None:
-        """Write the output, [M, hidden], for `x`, which is the attribute of that name."""
-        assert x.data_ptr() == self.x.data_ptr(), "the products read their own rows"
+        """Write the output, [M, hidden], for `x`, which is the attribute of that name or is copied there."""
         shape, hidden = self._shape, self._down.x[:, : self._shape.width]
+        if x.data_ptr() != self.x.data_ptr():
+            # A branch has its norm before it, and the products read their own rows.
+            width = self.inputs.num_inputs
+            self.x[:, :width].copy_(x[:, :width])
         if self._apart is not None:
             self._scaled(self._apart, hidden)
         else:
@@ -90,8 +94,13 @@ class SparseStep:
     ) -> None:
         self._with_adapter = context.with_adapter
         sizes = context.num_rows, False, True
-        self._block = SparseBlock(shape, experts, router, shared, context.workspace, *sizes)
-        self.x = shared.x if shared else context.rows(experts.gate_up.num_inputs)
+        around, norms = (context.workspace, *sizes), shape.branch_norms
+        if norms is not None and shared is not None:
+            self._block: SparseBlock = BranchedBlock(shape, norms, experts, router, shared, *around)
+        else:
+            self._block = SparseBlock(shape, experts, router, shared, *around)
+        # Branches read the stream, each through a norm of its own.
+        self.x = shared.x if shared and norms is None else context.rows(experts.gate_up.num_inputs)
         numbers = self.x[:, : experts.gate_up.num_inputs]
         self.capturable = is_quiet(lambda: router.choose(numbers), numbers.device)
         self.capturable &= shared is None or shared.capturable

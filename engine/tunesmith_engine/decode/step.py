@@ -159,6 +159,5 @@ def check_steppable(assembly: Assembly) -> None:
         is_written |= not all(isinstance(part, Projection) for part in parts.all())
         if is_written or isinstance(layer, UnfusedLayer):
             raise NotFusableError("{name} has parts that run in plain PyTorch only.", name=layer.name)
-        has_norms = isinstance(mlp, SparseShape) and mlp.branch_norms is not None
-        if has_norms or (isinstance(mlp, MlpShape) and mlp.cut is not None):
+        if isinstance(mlp, MlpShape) and mlp.cut is not None:
             raise NotFusableError("{name} has no fused step for single tokens.", name=layer.name)

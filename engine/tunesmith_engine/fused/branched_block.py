@@ -32,13 +32,14 @@ class BranchedBlock(SparseBlock):
         norms: BranchNorms,
         experts: Experts,
         router: Router,
-        mlp: MlpBlock | PlainMlp,
+        mlp: Shared,
         workspace: Workspace,
         tile_tokens: int,
         keeps_gate_up: bool,
+        few_rows: bool = False,
     ) -> None:
         self._norms, self._mlp = norms, mlp
-        super().__init__(shape, experts, router, mlp, workspace, tile_tokens, keeps_gate_up)
+        super().__init__(shape, experts, router, mlp, workspace, tile_tokens, keeps_gate_up, few_rows)
         self.inputs = self.down = experts
 
     def _beside_experts(self, num_tokens: int) -> list[tuple[int, int]]:
@@ -107,6 +108,7 @@ class BranchedBlock(SparseBlock):
 
     def _through_mlp(self, gradient: torch.Tensor, x: torch.Tensor, out: torch.Tensor, tile: Tile) -> None:
         """Write the gradient of a tile's stream: what comes through the MLP, and what `_through_experts` left."""
+        assert isinstance(self._mlp, MlpBlock | PlainMlp), "a step of decoding goes forwards only"
         _, outputs, *_, to_x, read, wide = tile.buffers
         stream, slopes, first_row = self._numbers(x), self._numbers(wide), tile.rows.start
         # What the experts' outputs were in is free by now.

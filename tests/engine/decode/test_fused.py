@@ -24,9 +24,9 @@ from tunesmith_engine.shapes import NotFusableError
 LATER = {*BY_SHAPE, *BY_ATTENTION, *OF_TWO_STACKS, *BY_RULE, *OF_BLOCKS, *SPARSE}
 FIRST = {changes["model_type"]: name for name, changes in reversed(FUSED.items()) if name not in LATER}.values()
 """One family of each architecture; its variants are for the long run."""
-OF_STEPS = ("laguna", "llama4", "cohere2-moe", "lfm2-moe", "mistral4", "falcon-h1", "nemotron-h", "mamba2")
+OF_STEPS = ("laguna", "llama4", "cohere2-moe", "lfm2-moe", "mistral4", "falcon-h1", "nemotron-h", "mamba2", "gemma4-a4b")
 """Others whose steps have parts of their own."""
-NO_STEP = ("gemma3n", "gemma4-a4b", "gemma4-experts")
+NO_STEP = ("gemma3n",)
 """Those that answer as transformers does."""
 
 PROMPTS = [[3, 5, 7], [4], [9, 8, 7, 6, 5, 31, 44, 100, 17, 3, 2, 1]]
