@@ -439,6 +439,8 @@ MIXERS_AS_WRITTEN: dict[str, tuple[dict[str, Any], str]] = {
         {"model_type": "llama", "rope_parameters": {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 4.0}},
         "dynamic",
     ),
+    # Its layer writes to what its parts give.
+    "falcon-alibi": ({"model_type": "falcon", "alibi": True, "multi_query": False}, "alibi"),
     "stablelm-head-norms": ({"model_type": "stablelm", "qk_layernorm": True}, "self_attn"),
 }
 """Models whose norms and MLPs run fused and whose attention doesn't, and what the reason matches."""

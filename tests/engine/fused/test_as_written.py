@@ -25,7 +25,7 @@ from tunesmith_engine.packed.pack import make_packed_batch
 from tunesmith_engine.shapes import MlpShape, NotFusableError, Unfused, UnfusedLayer
 
 MIXERS, LAYERS = families.MIXERS_AS_WRITTEN, families.LAYERS_AS_WRITTEN
-QUICK = ("diffllama", "gpt-neox-japanese")
+QUICK = ("diffllama", "gpt-neox-japanese", "falcon-alibi")
 NAMES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in (*MIXERS, *LAYERS)]
 MORE = ("qwen3-next", "mamba2", "falcon-h1")
 PAIR = ("diffllama", "gpt-neox-japanese")

@@ -74,14 +74,19 @@ class Call:
         """The same with all tensors in the computer's memory."""
         return Call(_on_cpu(self.args), _on_cpu(self.named), self.place)
 
-    def run(self, module: nn.Module, hidden: torch.Tensor) -> torch.Tensor:
-        """Call a module with other hidden states; return what it makes of them."""
+    def given(self, hidden: torch.Tensor) -> Call:
+        """Return the same with other hidden states."""
         args, named = list(self.args), dict(self.named)
         if isinstance(self.place, int):
             args[self.place] = hidden
         else:
             named[self.place] = hidden
-        result = module(*args, **named)
+        return Call(tuple(args), named, self.place)
+
+    def run(self, module: nn.Module, hidden: torch.Tensor) -> torch.Tensor:
+        """Call a module with other hidden states; return what it makes of them."""
+        call = self.given(hidden)
+        result = module(*call.args, **call.named)
         found: torch.Tensor = result[0] if isinstance(result, tuple | list) else result
         return found
 
@@ -268,11 +273,12 @@ class Handing:
         for index in self._wanted:
             calls[index] = self.layer_call(index)
             if index in self._inside:
-                hollow, recorder = self._inside[index]
+                (hollow, recorder), hidden = self._inside[index], calls[index].hidden
                 with torch.no_grad():
-                    calls[index].run(hollow, calls[index].hidden)
+                    # Some write to what they are given, which zeros that take no memory don't bear.
+                    calls[index].run(hollow, hidden.contiguous())
                 if recorder.call is not None:
-                    calls[index] = recorder.call
+                    calls[index] = recorder.call.given(hidden)
         return Run(rows, len(ids), self.layer_call(0).hidden, calls)
 
     def _call(self, ids: torch.Tensor, with_embedding: bool) -> Any:
