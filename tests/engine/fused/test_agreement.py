@@ -95,3 +95,10 @@ def test_the_right_shape_agrees_with_dropout_and_with_buffers_smaller_than_the_c
 def test_a_loss_that_is_no_number_is_refused(loss: float) -> None:
     with pytest.raises(NotFusableError, match=f"{loss} and"):
         check_agreement(adapted("llama"), compute(), lambda batch: torch.tensor(loss))
+
+
+def test_a_model_that_is_all_but_certain_is_not_refused_for_its_rounding() -> None:
+    model = adapted("llama")
+    with torch.no_grad():
+        model.get_output_embeddings().weight.mul_(1000)
+    assert FusedModel.attach(model, compute(), 64).report[0] == "2 of 2 layers run on Tunesmith's own path."
