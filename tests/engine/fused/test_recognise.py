@@ -322,3 +322,10 @@ def test_recognition_draws_no_random_numbers_and_changes_nothing() -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert model.config._attn_implementation == implementation
     assert model.model.layers[0].training
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma4", "gemma3n"])
+def test_an_adapter_of_the_embedding_is_named(name: str) -> None:
+    settings = LoraConfig(r=4, target_modules=["embed_tokens", "q_proj"], task_type="CAUSAL_LM")
+    with pytest.raises(NotFusableError, match=r"model\.embed_tokens \(Embedding\) is not a plain embedding"):
+        recognise(get_peft_model(families.make(name), settings))

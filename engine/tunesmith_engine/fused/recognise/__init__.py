@@ -22,6 +22,7 @@ from tunesmith_engine.fused.recognise.handed import Handing
 from tunesmith_engine.fused.recognise.layer import blocks_of, mixer_of, read_as_written, read_layer
 from tunesmith_engine.fused.recognise.model import (
     check_tables,
+    embedding_of,
     find_decoder,
     read_altup,
     read_balance,
@@ -82,6 +83,7 @@ def _read(model: AnyModel) -> ModelShape:
     """Do what `recognise` says; a part that is missing shows as an AttributeError."""
     whole = base_model(model)
     body = find_decoder(whole)
+    embedding_of(body)
     streams = read_altup(body)
     body = altup.with_one_stream(body)
     reader = _Layers(body, isinstance(model, FullModel))

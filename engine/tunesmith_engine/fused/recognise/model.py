@@ -156,15 +156,30 @@ def _plain_embedding(body: Body) -> nn.Embedding:
     Raises:
         NotFusableError: it does something that we don't know.
     """
-    embedding = plain(body.part(body.embedding))
-    is_scaled = getattr(embedding, "embed_scale", None) is not None
-    if not isinstance(embedding, nn.Embedding) or (type(embedding) is not nn.Embedding and not is_scaled):
-        raise NotFusableError(
-            "{name} ({kind}) is not a plain embedding.",
-            name=f"{body.name}.{body.embedding}",
-            kind=type(embedding).__name__,
-        )
+    embedding = embedding_of(body)
+    if type(embedding) is not nn.Embedding and getattr(embedding, "embed_scale", None) is None:
+        raise _not_plain(body, embedding)
     return embedding
+
+
+def embedding_of(body: Body) -> nn.Embedding:
+    """Return the embedding, whatever else it does.
+
+    Raises:
+        NotFusableError: it is none, or has an adapter.
+    """
+    embedding = plain(body.part(body.embedding))
+    if not isinstance(embedding, nn.Embedding):
+        raise _not_plain(body, embedding)
+    return embedding
+
+
+def _not_plain(body: Body, embedding: nn.Module) -> NotFusableError:
+    return NotFusableError(
+        "{name} ({kind}) is not a plain embedding.",
+        name=f"{body.name}.{body.embedding}",
+        kind=type(embedding).__name__,
+    )
 
 
 def read_per_layer(body: Body) -> PerLayerInputs | None:
