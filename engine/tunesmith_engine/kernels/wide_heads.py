@@ -15,25 +15,16 @@ from dataclasses import dataclass
 import torch
 
 from tunesmith_engine.kernels import registry
-from tunesmith_engine.kernels.attention import NEVER, SERVERS, _document, _first_key, _tile, numbers, strides
+from tunesmith_engine.kernels.attention import NEVER, SERVERS, Blocks, _document, _first_key, _tile, numbers, strides
 from tunesmith_engine.kernels.triton_import import jit, tl, triton
 from tunesmith_engine.mixer_shapes import AttentionShape
 
 
-@dataclass(frozen=True, slots=True)
-class Blocks:
-    """Rows and keys of a block, numbers of a head that are read at once, warps, and loads in flight."""
-
-    rows: int
-    keys: int
-    numbers: int
-    num_warps: int
-    num_stages: int
-
-
-SMALL = Blocks(128, 64, 64, 8, 3)
+NUMBERS = 64
+"""Of a head that are read at once."""
+SMALL = Blocks(128, 64, 8, 3)
 """72 KiB of shared memory at most: what consumer GPUs have room for."""
-LARGE = Blocks(128, 128, 64, 8, 3)
+LARGE = Blocks(128, 128, 8, 3)
 """For GPUs of compute capability 9 and 10: 96 KiB."""
 
 COLUMN_STEP = 64
@@ -244,7 +235,7 @@ def _form(q: torch.Tensor, blocks: Blocks) -> dict[str, int]:
         "HEAD_DIM": q.shape[2],
         "ROWS": blocks.rows,
         "KEYS": blocks.keys,
-        "NUMBERS": blocks.numbers,
+        "NUMBERS": NUMBERS,
         "num_warps": blocks.num_warps,
         "num_stages": blocks.num_stages,
     }
