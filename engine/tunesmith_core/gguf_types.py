@@ -36,13 +36,15 @@ SMALL_PARAMETERS = 3_000_000_000
 """A model with fewer loses too much in 4 bits: a judgement, by the bundled model, whose answers change."""
 
 _HEAD = re.compile(r"(^|\.)lm_head\.weight$")
-_EMBEDDING = re.compile(r"(^|\.)embed_tokens\.weight$")
+_EMBEDDING = re.compile(r"(^|\.)(embed_tokens|wte|embed_in|word_embeddings|embeddings)\.weight$")
+_IN_32_BITS = re.compile(r"(^|\.)(wpe|conv1d|conv)\.weight$")
+"""Tables of positions, and convolutions."""
 _LEFT_OUT = re.compile(
     r"(^|\.)(vision_tower|vision_model|visual|multi_modal_projector|connector|audio_tower|embed_vision|embed_audio|mtp)\."
 )
 """Parts that see images or hear, and those that only predict further tokens: a file has the language model."""
-_FINER = re.compile(r"\.(v_proj|down_proj)(\.weight)?$")
-_FUSED = re.compile(r"\.qkv_proj\.weight$")
+_FINER = re.compile(r"\.(v_proj|down_proj|mlp\.c_proj|dense_4h_to_h|fc2)(\.weight)?$")
+_FUSED = re.compile(r"\.(qkv_proj|c_attn|query_key_value|Wqkv)\.weight$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ def about_bytes(type_name: str, shapes: Mapping[str, tuple[int, ...]], published
 
 
 def _bytes_of(file_type: FileType, name: str, shape: tuple[int, ...], head: re.Pattern[str]) -> float:
-    if len(shape) < 2:
+    if len(shape) < 2 or _IN_32_BITS.search(name):
         return 4 * math.prod(shape)
     usual = file_type.matrices
     if head.search(name):

@@ -62,9 +62,13 @@ def overrides_for_llama_cpp(kind: str) -> dict[str, Any]:
         inner = OF_IMAGES[kind]
         return {"text_config": {**causal_types.make_config(inner).to_dict(), **overrides_for_llama_cpp(inner)}}
     config = causal_types.make_config(kind)
-    if kind in ("qwen2_vl", "qwen2_5_vl"):
+    if kind in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"):
         inner = config.text_config.to_dict()
-        return {"text_config": {**inner, "vocab_size": NUM_ROWS, "max_position_embeddings": 512}}
+        sections = {"mrope_section": causal_types.SECTIONS.get(kind, [4, 2, 2])}
+        inner["rope_parameters"] = {**inner["rope_parameters"], **sections}
+        # Qwen3-VL adds what it sees to the first three layers, and llama.cpp ends where these are all.
+        deeper = {"num_hidden_layers": 4} if kind.startswith("qwen3") else {}
+        return {"text_config": {**inner, "vocab_size": NUM_ROWS, "max_position_embeddings": 512, **deeper}}
     layers = range(config.num_hidden_layers)
     windowed = {"gemma2": 2, "gemma3_text": 6}
     changes: dict[str, Any] = {"vocab_size": NUM_ROWS, "max_position_embeddings": 512}
@@ -74,7 +78,7 @@ def overrides_for_llama_cpp(kind: str) -> dict[str, Any]:
         changes |= {"query_pre_attn_scalar": config.head_dim, "sliding_window": 8}
     if kind in ("mistral", "phi3"):
         changes["sliding_window"] = None
-    if kind in ("qwen3_5_text", "qwen3_5_moe_text"):
+    if kind in ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"):
         rotary = {"rope_theta": 1e4, "partial_rotary_factor": 0.5, "rope_type": "default", "mrope_section": [2, 1, 1]}
         changes |= {"num_hidden_layers": 4, "layer_types": ["linear_attention", "full_attention"] * 2}
         changes["rope_parameters"] = rotary
@@ -86,7 +90,13 @@ def overrides_for_llama_cpp(kind: str) -> dict[str, Any]:
         changes |= {"sliding_window": None, "layer_types": ["full_attention" for _ in layers]}
     if kind == "qwen3_moe":
         changes["norm_topk_prob"] = True
-    if kind == "olmoe":
+    if kind == "granitemoehybrid":
+        changes |= {"layer_types": ["linear_attention", "full_attention"], "mamba_n_heads": 8}
+        changes["shared_intermediate_size"] = 64
+        changes |= {"attention_multiplier": 0.1, "residual_multiplier": 0.7, "logits_scaling": 4.0}
+    if kind == "glm4_moe":
+        changes["routed_scaling_factor"] = 2.5
+    if kind in ("olmoe", "dots1"):
         changes["num_key_value_heads"] = config.num_attention_heads
     if kind == "smollm3":
         changes["no_rope_layers"] = [int((layer + 1) % 4 != 0) for layer in layers]

@@ -47,7 +47,7 @@ from tunesmith_engine.model.lora import trainable
 pytestmark = pytest.mark.usefixtures("home", "few_prompts")
 
 QUICK = ["llama", "qwen3", "gemma3_text", "qwen3_moe", "gpt_oss", "lfm2", "qwen3_5_text"]
-INSIDE = {"qwen2_vl_text": "qwen2_vl", "qwen2_5_vl_text": "qwen2_5_vl"}
+INSIDE = {f"{kind}_text": kind for kind in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")}
 """Decoders of models for images and texts that are no models of their own."""
 DISTURBED = ["f32", "f16", "q8_0"]
 SLOW = ["f32", "q8_0", "q6_k", "q5_k_m", "q4_k_m"]
@@ -271,6 +271,10 @@ def test_a_file_that_differs_is_not_kept(
         ("qwen3_5_text", {}),
         ("mistral3", {}),
         ("gpt_oss", {}),
+        ("gpt2", {}),
+        ("falcon_h1", {}),
+        ("granitemoeshared", {}),
+        ("qwen3_next", {"target_modules": ["q_proj", "in_proj_qkvz", "out_proj"]}),
     ],
 )
 def test_llama_cpp_adds_an_adapter_as_peft_does(kind: str, method: dict[str, Any], tmp_path: Path) -> None:
@@ -370,7 +374,7 @@ def test_nothing_listens_on_a_port(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("kind", "changes", "words"),
     [
-        ("gpt2", {}, "Models of type gpt2"),
+        ("opt", {}, "Models of type opt"),
         ("qwen2", {"use_sliding_window": True}, "sliding window"),
         ("gemma2", {"query_pre_attn_scalar": 99}, "scaled in another way"),
         ("smollm3", {"no_rope_layers": [0] * 8}, "know no positions"),
@@ -381,7 +385,7 @@ def test_nothing_listens_on_a_port(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("olmoe", {"num_key_value_heads": 2}, "fewer keys than queries"),
         ("ministral3", {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}, "turn in another way"),
         ("gemma4_text", {"num_kv_shared_layers": 1}, "share keys and values"),
-        ("gemma4_text", {"enable_moe_block": True}, "has experts"),
+        ("gemma4_text", {"use_bidirectional_attention": "all"}, "sees images"),
         (
             "gemma4_text",
             {

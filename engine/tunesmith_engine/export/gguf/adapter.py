@@ -19,7 +19,8 @@ from tunesmith_core.exports import BASE_TYPE
 from tunesmith_core.gguf_types import HEADER_BYTES
 from tunesmith_core.operations.host import Host
 from tunesmith_core.runs import display_name
-from tunesmith_engine.export.gguf.architectures import Architecture, architecture_of
+from tunesmith_engine.export.gguf.architecture import Architecture
+from tunesmith_engine.export.gguf.architectures import architecture_of
 from tunesmith_engine.export.gguf.config import Config
 from tunesmith_engine.export.gguf.export import check_libraries, file_name, measure, stops_of, weights_of
 from tunesmith_engine.export.gguf.gated_delta import OUTPUT
@@ -104,12 +105,13 @@ def lora_parts(model: PeftModel, config: Config, alpha: float) -> Parts:
         for name, layer in model.named_modules()
         if isinstance(layer, LoraLayer) and ADAPTER not in layer.lora_variant and type(layer) is Linear
     }
-    owns = names_in_gguf(architecture, config, layers)
+    shapes = {source: (layer.out_features, layer.in_features) for source, (_, layer) in layers.items()}
+    split = {source: architecture.split(config, source, shape) for source, shape in shapes.items()}
+    owns = names_in_gguf(architecture, config, [own for source in layers for own in split[source] or (source,)])
     for source, (name, layer) in layers.items():
-        if (own := owns.get(source)) is None:
-            # It is of what sees images, which no text has changed.
-            left -= {f"{name}.lora_{side}.{ADAPTER}.weight" for side in "AB"}
-            continue
+        own_names = [owns.get(own) for own in split[source] or (source,)]
+        # Without one it is of what sees images, which no text has changed.
+        left -= {f"{name}.lora_{side}.{ADAPTER}.weight" for side in "AB"}
         down, up = layer.lora_A[ADAPTER].weight.detach(), layer.lora_B[ADAPTER].weight.detach()
         # Ranks and scales of some layers may be their own.
         up = up * (layer.scaling[ADAPTER] * len(down) / alpha)
@@ -118,8 +120,10 @@ def lora_parts(model: PeftModel, config: Config, alpha: float) -> Parts:
             down = laid_out(architecture, config, source, down)
         else:
             up = laid_out(architecture, config, source, up)
-        parts |= {f"{own}.lora_a": down, f"{own}.lora_b": up}
-        left -= {f"{name}.lora_{side}.{ADAPTER}.weight" for side in "AB"}
+        takes = [part.take for part in split[source].values() if not part.turned] or [lambda matrix: matrix]
+        for own, take in zip(own_names, takes, strict=True):
+            if own:
+                parts |= {f"{own}.lora_a": down, f"{own}.lora_b": take(up)}
     if left:
         raise TunesmithError(
             "export-unsupported",

@@ -6,9 +6,13 @@ then the second of each: it repeats all key heads side by side.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from gguf import GGUFWriter
 
+from tunesmith_core.messages import Message
+from tunesmith_engine.export.gguf.architecture import Part, Take
 from tunesmith_engine.export.gguf.config import Config
 
 CONVOLUTION, OUTPUT = ".linear_attn.conv1d.weight", ".linear_attn.out_proj.weight"
@@ -28,21 +32,18 @@ def add_hyperparameters(writer: GGUFWriter, config: Config) -> None:
     writer.add_rope_dimension_sections([*config.rope_parameters.get("mrope_section", SECTIONS), 0])
 
 
-def is_regular(config: Config) -> bool:
-    """Return whether every n-th layer has attention, and no other."""
+def problem(config: Config) -> str:
+    """Say whether other layers than each n-th have attention, or states are not square."""
     kinds = enumerate(config.layer_types, start=1)
-    return all((kind == "full_attention") == (place % _interval(config) == 0) for place, kind in kinds)
+    is_regular = all((kind == "full_attention") == (place % _interval(config) == 0) for place, kind in kinds)
+    is_square = config.linear_key_head_dim == config.linear_value_head_dim
+    return "" if is_regular and is_square else Message("its attention is in other layers")
 
 
 def _interval(config: Config) -> int:
     """Return which layer is the first with attention, counted from 1, or one behind the last."""
     kinds = list(config.layer_types)
     return (kinds.index("full_attention") if "full_attention" in kinds else len(kinds)) + 1
-
-
-def renamed(name: str) -> str:
-    """Return what llama.cpp's tables of names call a weight."""
-    return name.replace(".linear_attn.dt_bias", ".linear_attn.dt_proj.bias")
 
 
 def laid_out(config: Config, name: str, weight: torch.Tensor) -> torch.Tensor:
@@ -71,3 +72,38 @@ def _in_turns(config: Config, rows: torch.Tensor, width: int) -> torch.Tensor:
     groups = config.linear_num_key_heads
     each = config.linear_num_value_heads // groups
     return rows.view(groups, each, width, *rows.shape[1:]).transpose(0, 1).reshape(rows.shape)
+
+
+def laid_out_next(_config: Config, name: str, weight: torch.Tensor) -> torch.Tensor:
+    """Return the same for Qwen3-Next, whose value heads stay where they are."""
+    role = name.rpartition(".linear_attn.")[2]
+    match role:
+        case "conv1d.weight":
+            return weight.squeeze(1)
+        case "A_log":
+            return -weight.float().exp()
+    return weight.float() + 1 if role == name and name.endswith("norm.weight") else weight
+
+
+def split_next(config: Config, name: str, shape: tuple[int, ...]) -> Mapping[str, Part]:
+    """Return queries, keys and values apart from gates, which are in one weight of Qwen3-Next by key heads."""
+    if not name.endswith(".linear_attn.in_proj_qkvz.weight"):
+        return {}
+    groups, key = config.linear_num_key_heads, config.linear_key_head_dim
+    value = config.linear_num_value_heads // groups * config.linear_value_head_dim
+    starts = {"q": (0, key), "k": (key, 2 * key), "v": (2 * key, 2 * key + value), "z": (2 * key + value, None)}
+    num_rows = {"qkv": groups * (2 * key + value), "z": groups * value}
+    return {
+        name.replace("qkvz", roles): Part((number, *shape[1:]), _rows(groups, [starts[role] for role in roles]))
+        for roles, number in num_rows.items()
+    }
+
+
+def _rows(groups: int, ranges: list[tuple[int, int | None]]) -> Take:
+    """Return what takes some rows of each group, those of one range before those of the next."""
+    return lambda weight: torch.cat(
+        [
+            weight.view(groups, -1, *weight.shape[1:])[:, start:end].reshape(-1, *weight.shape[1:])
+            for start, end in ranges
+        ]
+    )

@@ -9,8 +9,9 @@ import torch
 from gguf import MODEL_ARCH, GGUFWriter, RopeScalingType
 
 from tunesmith_core.errors import TunesmithError
-from tunesmith_engine.export.gguf.architectures import Architecture, num_layers
+from tunesmith_engine.export.gguf.architecture import Architecture, num_layers
 from tunesmith_engine.export.gguf.config import Config
+from tunesmith_engine.export.gguf.gpt import key_heads
 
 ROPE_FREQS, ROPE_LONG, ROPE_SHORT = "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"
 
@@ -18,6 +19,9 @@ PROPORTIONAL = "proportional"
 STILL = 1e30
 """By which the frequency of a pair that does not turn is divided."""
 _YARN_FACTORS = {"mscale", "mscale_all_dim", "attention_factor"}
+
+ANY_CONTEXT = 1 << 20
+"""Of models that have no longest text."""
 
 Rope = dict[str, Any]  # Any: JSON values
 
@@ -35,30 +39,45 @@ def add_hyperparameters(writer: GGUFWriter, architecture: Architecture, config: 
         UserError: `export-unsupported` for a way to stretch positions that llama.cpp does not have.
     """
     window = getattr(config, "sliding_window", None)
-    is_windowed = architecture.arch in (MODEL_ARCH.GEMMA2, MODEL_ARCH.GEMMA3, MODEL_ARCH.PHI3)
-    context = config.max_position_embeddings
-    # Where llama.cpp has no window, the two agree up to its length.
-    writer.add_context_length(min(context, window) if config.model_type == "mistral" and window else context)
+    context = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None) or ANY_CONTEXT
+    writer.add_context_length(min(context, window) if architecture.within_window and window else context)
     writer.add_block_count(num_layers(config))
     writer.add_vocab_size(num_rows)
     writer.add_embedding_length(config.hidden_size)
-    if width := _mlp_width(config):
-        writer.add_feed_forward_length(width)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(_key_heads(config))
-    if hasattr(config, "layer_norm_eps"):
-        writer.add_layer_norm_eps(config.layer_norm_eps)
+    _add_epsilon(writer, architecture, config)
+    if hasattr(config, "num_attention_heads"):
+        _add_attention(writer, architecture, config)
     else:
-        writer.add_layer_norm_rms_eps(getattr(config, "rms_norm_eps", None) or config.norm_eps)
-    writer.add_key_length(_widest_head(config))
-    writer.add_value_length(_widest_head(config))
-    if is_windowed and window:
+        # Asked for where there is none, too.
+        writer.add_feed_forward_length(0)
+        writer.add_head_count(0)
+    if architecture.arch in (MODEL_ARCH.GEMMA2, MODEL_ARCH.GEMMA3, MODEL_ARCH.PHI3) and window:
         writer.add_sliding_window(window)
     if architecture.arch is MODEL_ARCH.GEMMA2:
         writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
         writer.add_final_logit_softcapping(config.final_logit_softcapping)
     architecture.more(writer, config)
-    _add_rope(writer, architecture, config)
+    if getattr(config, "rope_parameters", None):
+        _add_rope(writer, architecture, config)
+
+
+def _add_epsilon(writer: GGUFWriter, architecture: Architecture, config: Config) -> None:
+    """Write what norms add to a variance, by which kind they are."""
+    names = ("layer_norm_eps", "rms_norm_eps", "norm_eps", "layer_norm_epsilon", "norm_epsilon")
+    values = [getattr(config, name) for name in names if getattr(config, name, None)]
+    if architecture.centers or hasattr(config, "layer_norm_eps"):
+        writer.add_layer_norm_eps(values[0] if values else 1e-5)
+    else:
+        writer.add_layer_norm_rms_eps(values[0])
+
+
+def _add_attention(writer: GGUFWriter, architecture: Architecture, config: Config) -> None:
+    if width := _mlp_width(config):
+        writer.add_feed_forward_length(width)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(_key_heads(architecture, config))
+    writer.add_key_length(_widest_head(config))
+    writer.add_value_length(_widest_head(config))
 
 
 def _mlp_width(config: Config) -> int | list[int]:
@@ -67,21 +86,26 @@ def _mlp_width(config: Config) -> int | list[int]:
         # Layers that read the keys and values of others are twice as wide (Gemma 4).
         own = num_layers(config) - config.num_kv_shared_layers
         return [config.intermediate_size * (1 + (layer >= own)) for layer in range(num_layers(config))]
+    if hasattr(config, "shared_intermediate_size") and not config.num_local_experts:
+        return int(config.shared_intermediate_size)
     if not getattr(config, "block_auto_adjust_ff_dim", False):
-        return int(getattr(config, "intermediate_size", 0))
+        names = ("intermediate_size", "ffn_hidden_size", "n_inner")
+        width = next((getattr(config, name) for name in names if getattr(config, name, None)), None)
+        return int(width or config.hidden_size * 4)
     width = int(2 * config.intermediate_size / 3)
     if config.block_ffn_dim_multiplier is not None:
         width = int(config.block_ffn_dim_multiplier * width)
     return -(-width // config.block_multiple_of) * config.block_multiple_of
 
 
-def _key_heads(config: Config) -> int | list[int]:
+def _key_heads(architecture: Architecture, config: Config) -> int | list[int]:
     """Return how many heads keys have, of each layer where some have no attention."""
     kinds = getattr(config, "layer_types", None) or []
-    number = int(config.num_key_value_heads)
+    number = key_heads(config)
     if of_all := getattr(config, "num_global_key_value_heads", None):
         return [number if kind == "sliding_attention" else of_all for kind in kinds]
-    return [0 if kind == "conv" else number for kind in kinds] if "conv" in kinds else number
+    without = architecture.without_keys
+    return [0 if kind == without else number for kind in kinds] if without in kinds else number
 
 
 def head_dim(config: Config) -> int:
@@ -96,7 +120,7 @@ def _widest_head(config: Config) -> int:
 
 def rope_of(config: Config) -> Rope:
     """Return the settings of positions, of the layers that see everything."""
-    rope = dict(config.rope_parameters)
+    rope = dict(getattr(config, "rope_parameters", None) or {})
     return dict(rope.get("full_attention") or rope)
 
 

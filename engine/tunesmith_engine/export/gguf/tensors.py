@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from gguf import get_tensor_name_map
 
 from tunesmith_core.errors import TunesmithError
 from tunesmith_engine.export.gguf import gated_delta
-from tunesmith_engine.export.gguf.architectures import Architecture, num_layers
+from tunesmith_engine.export.gguf.architecture import Architecture, Take, num_layers
 from tunesmith_engine.export.gguf.config import Config
 
 _COMPUTED = re.compile(r"\.(inv_freq|masked_bias|rotary_emb\..*)$")
@@ -29,6 +29,8 @@ _EXPERT = re.compile(r"^(.*\.experts)\.(\d+)\.(\w+)\.(weight|bias)$")
 _GATE_AND_UP = re.compile(r"^(.*\.experts)\.gate_up_proj(_bias)?$")
 """Gate and up of all experts of a layer, which are two weights there."""
 
+_LAYER = re.compile(r"\.layers\.(\d+)\.")
+
 Read = Callable[[str], torch.Tensor]
 
 
@@ -39,21 +41,19 @@ class Source:
     Attributes:
         names: of one weight, or of one for each expert, in their order.
         shape: in the file.
-        part: of the outputs, where it is only a part of the model's; None for all.
-        transposed: whether the model has inputs before outputs.
+        take: returns it of the model's, where it is a part of it or turned.
+        turned: whether the model has inputs before outputs.
     """
 
     names: tuple[str, ...]
     shape: tuple[int, ...]
-    part: slice | None = None
-    transposed: bool = False
+    take: Take = lambda value: value
+    turned: bool = False
 
     def read(self, architecture: Architecture, config: Config, read: Read) -> torch.Tensor:
         """Return the weight as llama.cpp has it."""
         values = [laid_out(architecture, config, name, read(name)) for name in self.names]
-        value = values[0] if _EXPERT.match(self.names[0]) is None else torch.stack(values)
-        value = value.transpose(1, 2) if self.transposed else value
-        return value if self.part is None else value[:, self.part]
+        return self.take(values[0] if _EXPERT.match(self.names[0]) is None else torch.stack(values))
 
     @property
     def in_model(self) -> str:
@@ -64,9 +64,7 @@ class Source:
         return f"{found[1]}.{'down_proj' if found[3] in ('w2', 'down_proj') else 'gate_up_proj'}"
 
 
-def sources(
-    architecture: Architecture, config: Config, shapes: Mapping[str, tuple[int, ...]]
-) -> dict[str, Source]:
+def sources(architecture: Architecture, config: Config, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Source]:
     """Return what each weight of a GGUF file is made of, by its name there.
 
     Args:
@@ -79,39 +77,59 @@ def sources(
     """
     together: dict[str, list[str]] = {}
     for name in shapes:
+        if _is_behind(config, name):
+            continue
         found = _EXPERT.match(name)
         together.setdefault(f"{found[1]}.{found[3]}.{found[4]}" if found else name, []).append(name)
     parts: dict[str, Source] = {}
     for name, names in together.items():
-        parts |= _parts(architecture, name, names, shapes)
+        parts |= _parts(architecture, config, name, names, shapes)
     return {own: parts[name] for name, own in names_in_gguf(architecture, config, parts).items()}
 
 
+def _is_behind(config: Config, name: str) -> bool:
+    """Return whether a weight is of a layer behind the last, which only predicts further tokens."""
+    found = _LAYER.search(name)
+    return found is not None and int(found[1]) >= num_layers(config)
+
+
 def _parts(
-    architecture: Architecture, name: str, names: list[str], shapes: Mapping[str, tuple[int, ...]]
+    architecture: Architecture, config: Config, name: str, names: list[str], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Source]:
     """Return the weights of a file that one of the model becomes, by names as if the model had them."""
     shape = shapes[names[0]]
     if _EXPERT.match(names[0]):
         ordered = sorted(names, key=lambda each: int(_EXPERT.match(each)[2]))  # type: ignore[index]
         return {name: Source(tuple(ordered), (len(names), *shape))}
-    transposed = architecture.experts_transposed and len(shape) == 3
-    shape = (shape[0], shape[2], shape[1]) if transposed else shape
+    if split := architecture.split(config, name, shape):
+        return {own: Source((name,), part.shape, part.take, part.turned) for own, part in split.items()}
+    turns = architecture.experts_transposed and len(shape) == 3
+    shape = (shape[0], shape[2], shape[1]) if turns else shape
     # A convolution's channels each have one input.
     shape = shape[:1] + shape[2:] if name.endswith((SHORT_CONVOLUTION, gated_delta.CONVOLUTION)) else shape
-    whole = Source((name,), shape, transposed=transposed)
     found = _GATE_AND_UP.match(name)
-    if found is None:
-        plain = re.sub(r"\.(sinks|experts\.down_proj)$", r".\1.weight", name)
-        return {re.sub(r"_proj_bias$", "_proj.bias", plain): whole}
+    if found is None or architecture.experts_fused:
+        take: Take = (lambda value: value.transpose(1, 2)) if turns else (lambda value: value)
+        return {_with_role(name): Source((name,), shape, take, turns)}
     half, ending = shape[1] // 2, ".bias" if found[2] else ".weight"
     alternate = architecture.experts_alternate
     parts = (slice(0, None, 2), slice(1, None, 2)) if alternate else (slice(half), slice(half, None))
-    sized = replace(whole, shape=(shape[0], half, *shape[2:]))
     return {
-        f"{found[1]}.{role}{ending}": replace(sized, part=part)
+        f"{found[1]}.{role}{ending}": Source((name,), (shape[0], half, *shape[2:]), _outputs(part, turns), turns)
         for role, part in zip(("gate_proj", "up_proj"), parts, strict=True)
     }
+
+
+def _outputs(part: slice, turns: bool) -> Take:
+    return lambda value: (value.transpose(1, 2) if turns else value)[:, part]
+
+
+def _with_role(name: str) -> str:
+    """Return the name of a weight with what it is in the end, as llama.cpp's tables of names want it."""
+    name = re.sub(r"\.(sinks|experts\.(?:gate_up|gate|up|down)_proj)$", r".\1.weight", name)
+    name = re.sub(r"\.dt_bias$", ".dt_proj.bias", name)
+    name = re.sub(r"\.expert_bias$", ".expert_bias.bias", name)
+    return re.sub(r"_(proj|correction)_bias$", r"_\1.bias", name)
 
 
 def names_in_gguf(architecture: Architecture, config: Config, names: Collection[str]) -> dict[str, str]:
@@ -134,7 +152,7 @@ def names_in_gguf(architecture: Architecture, config: Config, names: Collection[
         plain = _AMONG_IMAGES.sub("model.", name)
         if among_images and plain == name and not name.startswith("lm_head."):
             continue
-        own = known.get_name(architecture.renamed(plain), try_suffixes=(".weight", ".bias"))
+        own = known.get_name(architecture.renamed(plain), try_suffixes=(".weight", ".bias", ".scale"))
         if own is None:
             raise TunesmithError(
                 "export-unsupported",

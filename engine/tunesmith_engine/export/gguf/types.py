@@ -28,7 +28,7 @@ of 256 a float32 (`quantize_row_q8_K_ref`).
 
 BY_LIBGGUF = frozenset({Q.Q4_K, Q.Q5_K, Q.Q6_K})
 
-IN_32_BITS = ("ffn_gate_inp", "shortconv.conv", "ssm_conv1d")
+IN_32_BITS = ("ffn_gate_inp", "shortconv.conv", "ssm_conv1d", "position_embd", "_norm.")
 
 _LAYER = re.compile(r"blk\.(\d+)\.(.+)\.weight")
 
@@ -58,7 +58,8 @@ def formats_of(
 
 
 def _is_matrix(name: str, shape: tuple[int, ...]) -> bool:
-    """Return whether llama.cpp takes a weight in few bits: no router, no short convolution, no biases of experts."""
+    """Return whether llama.cpp takes a weight in few bits: no router, norm, convolution or table of positions,
+    and no biases of experts."""
     return len(shape) > 1 and name.endswith(".weight") and not any(part in name for part in IN_32_BITS)
 
 

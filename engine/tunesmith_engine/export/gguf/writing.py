@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from tunesmith_core import files
 from tunesmith_core.gguf_types import FILE_TYPES
 from tunesmith_core.safetensors_header import Tensor
-from tunesmith_engine.export.gguf.architectures import architecture_of, num_layers
+from tunesmith_engine.export.gguf.architecture import num_layers
+from tunesmith_engine.export.gguf.architectures import architecture_of
 from tunesmith_engine.export.gguf.config import Config
 from tunesmith_engine.export.gguf.hyperparameters import add_hyperparameters, rope_factors
 from tunesmith_engine.export.gguf.tensors import Source, sources
@@ -78,7 +79,7 @@ class GgufFile:
         Raises:
             UserError: `export-unsupported`.
         """
-        config = config.get_text_config()
+        self._whole, config = config, config.get_text_config()
         self._config, self._tokenizer, self._weights = config, tokenizer, weights
         self._stops = stops
         self._architecture = architecture_of(config)
@@ -89,6 +90,7 @@ class GgufFile:
         published = {own for own, source in found.items() if source.in_model in weights.published}
         formats = formats_of(FILE_TYPES[type_name], shapes, num_layers(config), published)
         self._entries = {own: _Entry(source, formats[own]) for own, source in found.items()}
+        self._turned = {source.in_model for source in found.values() if source.turned}
 
     @property
     def num_bytes(self) -> int:
@@ -104,9 +106,9 @@ class GgufFile:
         """Return a weight, by its name in the model, as the file tells it."""
         if name not in self.formats:
             return values
-        turned = values.dim() == 3 and self._architecture.experts_transposed
-        found = rounded(name, values.transpose(1, 2) if turned else values, self.formats[name])
-        return found.transpose(1, 2) if turned else found
+        turned = name in self._turned
+        found = rounded(name, values.transpose(-2, -1) if turned else values, self.formats[name])
+        return found.transpose(-2, -1) if turned else found
 
     def write(self, path: Path, name: str, licence: str, advance: Callable[[int], None]) -> str:
         """Write the file and make it durable.
@@ -133,6 +135,8 @@ class GgufFile:
         writer.add_quantization_version(GGML_QUANT_VERSION)
         rows = self._entries[EMBEDDING].source.shape[0]
         add_hyperparameters(writer, self._architecture, self._config, rows)
+        if self._whole is not self._config:
+            self._architecture.around(writer, self._whole)
         add_tokenizer(writer, self._tokenizer, rows, self._stops)
         for own, factors in self._factors.items():
             writer.add_tensor_info(own, factors.shape, np.dtype(np.float32), factors.nbytes)

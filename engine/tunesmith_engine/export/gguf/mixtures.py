@@ -1,0 +1,192 @@
+"""Mixtures of experts as llama.cpp has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from gguf import MODEL_ARCH, ExpertGatingFuncType, GGUFWriter
+
+from tunesmith_core.messages import Message
+from tunesmith_engine.export.gguf.architecture import (
+    Architecture,
+    Part,
+    add_sections,
+    heads_problem,
+    num_layers,
+    window_problem,
+)
+from tunesmith_engine.export.gguf.config import Config
+from tunesmith_engine.export.gguf.dense import QWEN3_VL, add_granite, qwen_problem
+
+
+def add_experts(writer: GGUFWriter, config: Config) -> None:
+    """Write how many experts there are, how many a token goes through, and how wide they are."""
+    number = getattr(config, "num_local_experts", None) or config.num_experts
+    writer.add_expert_count(number)
+    writer.add_expert_used_count(config.num_experts_per_tok)
+    writer.add_expert_feed_forward_length(getattr(config, "moe_intermediate_size", None) or config.intermediate_size)
+    if shared := getattr(config, "shared_expert_intermediate_size", None):
+        writer.add_expert_shared_feed_forward_length(shared)
+
+
+def add_rated_experts(writer: GGUFWriter, config: Config) -> None:
+    """Write the same, and how experts are chosen that are rated one by one, with the layers before them."""
+    add_experts(writer, config)
+    writer.add_expert_gating_func(ExpertGatingFuncType.SIGMOID)
+    writer.add_expert_weights_norm(getattr(config, "norm_topk_prob", True))
+    writer.add_expert_weights_scale(getattr(config, "routed_scaling_factor", 1.0))
+    if shared := getattr(config, "n_shared_experts", None):
+        writer.add_expert_shared_count(shared)
+    if dense := getattr(config, "first_k_dense_replace", None) or getattr(config, "num_dense_layers", None):
+        writer.add_leading_dense_block_count(dense)
+    if (groups := getattr(config, "n_group", None) or 1) > 1:
+        writer.add_expert_group_count(groups)
+        writer.add_expert_group_used_count(config.topk_group)
+
+
+def _gpt_oss(writer: GGUFWriter, config: Config) -> None:
+    add_experts(writer, config)
+    writer.add_sliding_window(config.sliding_window)
+
+
+def granite_name(name: str) -> str:
+    """Return the name that a weight had in the files before transformers named experts alike."""
+    name = name.replace(".block_sparse_moe.router.weight", ".block_sparse_moe.router.layer.weight")
+    return name.replace(".block_sparse_moe.experts.", ".mlp.experts.")
+
+
+def add_granite_moe(writer: GGUFWriter, config: Config) -> None:
+    """Write what Granite multiplies by, and its experts."""
+    add_granite(writer, config)
+    add_experts(writer, config)
+
+
+def _granite_shared(writer: GGUFWriter, config: Config) -> None:
+    add_granite_moe(writer, config)
+    writer.add_expert_shared_feed_forward_length(config.shared_intermediate_size)
+
+
+def granite_split(config: Config, name: str, shape: tuple[int, ...]) -> Mapping[str, Part]:
+    """Return gate and up of the MLP that every token goes through, which are one weight in the model."""
+    start, mark, role = name.partition(".shared_mlp.")
+    if not mark:
+        return {}
+    mlp, half = f"{start}.mlp.shared_mlp" if config.num_local_experts else f"{start}.mlp", shape[0] // 2
+    if role == "output_linear.weight":
+        return {f"{mlp}.down_proj.weight": Part(shape, lambda weight: weight)}
+    return {
+        f"{mlp}.gate_proj.weight": Part((half, shape[1]), lambda weight: weight[:half]),
+        f"{mlp}.up_proj.weight": Part((half, shape[1]), lambda weight: weight[half:]),
+    }
+
+
+_BY_NUMBER = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
+
+
+def _lfm2_name(name: str) -> str:
+    """Return the name of a weight whose role the files tell by a number."""
+    start, mark, end = name.partition(".feed_forward.experts.")
+    role, dot, ending = end.partition(".")
+    return start + mark + _BY_NUMBER.get(role, role) + dot + ending
+
+
+def _olmoe_problem(config: Config) -> str:
+    same = config.num_key_value_heads == config.num_attention_heads
+    return "" if same and not config.norm_topk_prob else Message("it has fewer keys than queries, or other experts")
+
+
+def all_sparse_problem(config: Config) -> str:
+    """Say whether some layers have no experts, or experts are chosen in another way than Qwen's are."""
+    dense = getattr(config, "mlp_only_layers", None) or getattr(config, "decoder_sparse_step", 1) != 1
+    if dense or not getattr(config, "norm_topk_prob", True):
+        return Message("its experts are chosen or placed in another way")
+    return qwen_problem(config)
+
+
+def _qwen3_vl_moe(writer: GGUFWriter, config: Config) -> None:
+    add_sections(writer, config)
+    add_experts(writer, config)
+
+
+def _qwen3_vl_moe_problem(config: Config) -> str:
+    return all_sparse_problem(config) or QWEN3_VL.problem(config)
+
+
+def _ernie(writer: GGUFWriter, config: Config) -> None:
+    add_experts(writer, config)
+    writer.add_leading_dense_block_count(config.moe_layer_start_index)
+    writer.add_interleave_moe_layer_step(1)
+    if config.moe_num_shared_experts:
+        writer.add_expert_shared_count(config.moe_num_shared_experts)
+        writer.add_expert_shared_feed_forward_length(config.moe_num_shared_experts * config.moe_intermediate_size)
+
+
+def _ernie_problem(config: Config) -> str:
+    to_the_last = config.moe_layer_end_index in (-1, num_layers(config) - 1)
+    if not to_the_last or config.moe_layer_interval != 1:
+        return Message("its experts are chosen or placed in another way")
+    return Message("its layers have biases") if config.use_bias else ""
+
+
+def _ernie_laid_out(_config: Config, name: str, weight: torch.Tensor) -> torch.Tensor:
+    return weight.flatten() if "moe_statics" in name else weight
+
+
+def _hunyuan(writer: GGUFWriter, config: Config) -> None:
+    add_experts(writer, config)
+    writer.add_expert_shared_feed_forward_length(config.intermediate_size)
+    writer.add_expert_shared_count(1)
+
+
+def _hunyuan_problem(config: Config) -> str:
+    if isinstance(config.moe_topk, list):
+        # It says how many are chosen in each layer.
+        return Message("its experts are chosen or placed in another way")
+    return Message("its layers have biases") if config.attention_bias else ""
+
+
+def _lfm2_problem(config: Config) -> str:
+    usual = config.use_expert_bias and config.norm_topk_prob and config.routed_scaling_factor == 1
+    return "" if usual else Message("its experts are chosen or placed in another way")
+
+
+def _lfm2_moe(writer: GGUFWriter, config: Config) -> None:
+    add_rated_experts(writer, config)
+    writer.add_shortconv_l_cache(config.conv_L_cache)
+
+
+_GRANITE_MOE = Architecture(MODEL_ARCH.GRANITE_MOE, rotates_pairs=True, more=add_granite_moe, renamed=granite_name)
+
+MIXTURES = {
+    "granitemoe": _GRANITE_MOE,
+    "granitemoeshared": replace(_GRANITE_MOE, more=_granite_shared, split=granite_split),
+    "mixtral": Architecture(MODEL_ARCH.LLAMA, rotates_pairs=True, more=add_experts),
+    "qwen2_moe": Architecture(MODEL_ARCH.QWEN2MOE, more=add_experts),
+    "qwen3_moe": Architecture(MODEL_ARCH.QWEN3MOE, more=add_experts, problem=all_sparse_problem),
+    "qwen3_vl_moe_text": replace(
+        QWEN3_VL, arch=MODEL_ARCH.QWEN3VLMOE, more=_qwen3_vl_moe, problem=_qwen3_vl_moe_problem
+    ),
+    "olmoe": Architecture(MODEL_ARCH.OLMOE, more=add_experts, problem=_olmoe_problem),
+    "gpt_oss": Architecture(MODEL_ARCH.GPT_OSS, more=_gpt_oss, experts_transposed=True, experts_alternate=True),
+    "glm4_moe": Architecture(MODEL_ARCH.GLM4_MOE, more=add_rated_experts),
+    "dots1": Architecture(
+        MODEL_ARCH.DOTS1,
+        problem=lambda config: heads_problem(config) or window_problem(config),
+        more=add_rated_experts,
+    ),
+    "minimax_m2": Architecture(MODEL_ARCH.MINIMAXM2, more=add_rated_experts),
+    "ernie4_5_moe": Architecture(
+        MODEL_ARCH.ERNIE4_5_MOE,
+        more=_ernie,
+        problem=_ernie_problem,
+        renamed=lambda name: name.replace(".gate.moe_statics.", ".moe_statics."),
+        laid_out=_ernie_laid_out,
+    ),
+    "hunyuan_v1_moe": Architecture(MODEL_ARCH.HUNYUAN_MOE, more=_hunyuan, problem=_hunyuan_problem),
+    "lfm2_moe": Architecture(
+        MODEL_ARCH.LFM2MOE, problem=_lfm2_problem, more=_lfm2_moe, renamed=_lfm2_name, without_keys="conv"
+    ),
+}
+"""By the model_type of config.json."""
