@@ -90,7 +90,7 @@ OTHERWISE = "chosen or placed in another way"
         ("phi", {"hidden_act": "relu"}, "activation relu"),
         ("starcoder2", {"use_bias": False}, "no biases"),
         ("nemotron", {"hidden_act": "silu"}, "activation silu"),
-        ("cohere", {"use_qk_norm": True}, "the other way round"),
+        ("cohere", {"use_qk_norm": True}, "queries and keys have norms"),
         ("cohere", {"attention_bias": True}, "biases"),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scaled in another way"),
         ("gpt2", {"activation_function": "relu"}, "activation relu"),

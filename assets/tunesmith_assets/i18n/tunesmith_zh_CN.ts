@@ -6073,12 +6073,52 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>在 {count} 个位置中，{share:.0%} 选了相同的词元，散度为 {kl:.2g} 纳特（0 表示完全相同）</translation>
     </message>
     <message>
+        <source>it has fewer keys than queries</source>
+        <translation>它的键比查询少</translation>
+    </message>
+    <message>
         <source>it has weights for {modules}, the trained adapter has none there</source>
         <translation>它含有 {modules} 的权重，而所训练的适配器在那里没有权重</translation>
     </message>
     <message>
+        <source>it sees images as a whole</source>
+        <translation>它把图像作为整体来看</translation>
+    </message>
+    <message>
+        <source>its MLPs come behind attention</source>
+        <translation>它的 MLP 排在注意力之后</translation>
+    </message>
+    <message>
+        <source>its MLPs have the activation {name}</source>
+        <translation>它的 MLP 使用激活函数 {name}</translation>
+    </message>
+    <message>
+        <source>its embedding and its head are one weight with two scales</source>
+        <translation>它的嵌入和输出层是同一个权重，却有两种缩放</translation>
+    </message>
+    <message>
+        <source>its embedding is its head</source>
+        <translation>它的嵌入就是它的输出层</translation>
+    </message>
+    <message>
+        <source>its layers have biases</source>
+        <translation>它的层带有偏置</translation>
+    </message>
+    <message>
+        <source>its layers have no biases</source>
+        <translation>它的层没有偏置</translation>
+    </message>
+    <message>
+        <source>its queries and keys have norms</source>
+        <translation>它的查询和键带有归一化</translation>
+    </message>
+    <message>
         <source>its rank {rank} is above that of the trained adapter, {own}</source>
         <translation>它的秩 {rank} 高于所训练适配器的秩 {own}</translation>
+    </message>
+    <message>
+        <source>its residuals begin behind a norm</source>
+        <translation>它的残差从归一化之后开始</translation>
     </message>
     <message>
         <source>let a local model answer the prompts of data, to learn from it</source>
@@ -6137,6 +6177,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>文件不完整：只有 {size:,.1f} MiB，应为 {needed:,.1f} MiB</translation>
     </message>
     <message>
+        <source>the gate of its scans comes behind a norm</source>
+        <translation>它的扫描的门排在归一化之后</translation>
+    </message>
+    <message>
         <source>the header names the column &quot;{name}&quot; twice</source>
         <translation>表头中列“{name}”出现了两次</translation>
     </message>
@@ -6155,6 +6199,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>the row that begins here is longer than {most:,} characters. Is a closing quote missing?</source>
         <translation>从这里开始的行超过 {most:,} 个字符。是否缺少右引号？</translation>
+    </message>
+    <message>
+        <source>the time steps of its scans have limits</source>
+        <translation>它的扫描的时间步有界限</translation>
     </message>
     <message>
         <source>the workbook can&apos;t be read: {error}.</source>
@@ -9971,10 +10019,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>它切分文本的方式不受支持</translation>
     </message>
     <message>
-        <source>it has experts, or sees images</source>
-        <translation>它含有专家，或能看图像</translation>
-    </message>
-    <message>
         <source>it has fewer keys than queries, or other experts</source>
         <translation>键头比查询头少，或专家的选择方式不同</translation>
     </message>
@@ -10021,6 +10065,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>its positions turn in another way</source>
         <translation>其位置编码的旋转方式不同</translation>
+    </message>
+    <message>
+        <source>its queries and keys have no norms</source>
+        <translation>它的查询和键没有归一化</translation>
     </message>
     <message>
         <source>its sliding windows are in other layers</source>

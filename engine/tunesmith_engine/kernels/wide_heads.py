@@ -19,7 +19,6 @@ from tunesmith_engine.kernels.attention import NEVER, SERVERS, Blocks, _document
 from tunesmith_engine.kernels.triton_import import jit, tl, triton
 from tunesmith_engine.mixer_shapes import AttentionShape
 
-
 NUMBERS = 64
 """Of a head that are read at once."""
 SMALL = Blocks(128, 64, 8, 3)

@@ -25,7 +25,7 @@ class Part:
     """
 
     shape: tuple[int, ...]
-    take: Take
+    take: Take = lambda value: value
     turned: bool = False
 
 

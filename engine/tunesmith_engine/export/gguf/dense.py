@@ -78,9 +78,10 @@ def _cohere(writer: GGUFWriter, config: Config) -> None:
 
 def _cohere_problem(config: Config) -> str:
     # llama.cpp looks for these norms by the number of layers.
-    is_usual = config.use_qk_norm == (num_layers(config) >= 64)
-    if not is_usual:
-        return Message("its queries and keys have norms, or have none, where it is the other way round")
+    if config.use_qk_norm and num_layers(config) < 64:
+        return Message("its queries and keys have norms")
+    if not config.use_qk_norm and num_layers(config) >= 64:
+        return Message("its queries and keys have no norms")
     return Message("its layers have biases") if config.attention_bias else ""
 
 

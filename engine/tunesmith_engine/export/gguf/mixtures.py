@@ -75,7 +75,7 @@ def granite_split(config: Config, name: str, shape: tuple[int, ...]) -> Mapping[
         return {}
     mlp, half = f"{start}.mlp.shared_mlp" if config.num_local_experts else f"{start}.mlp", shape[0] // 2
     if role == "output_linear.weight":
-        return {f"{mlp}.down_proj.weight": Part(shape, lambda weight: weight)}
+        return {f"{mlp}.down_proj.weight": Part(shape)}
     return {
         f"{mlp}.gate_proj.weight": Part((half, shape[1]), lambda weight: weight[:half]),
         f"{mlp}.up_proj.weight": Part((half, shape[1]), lambda weight: weight[half:]),

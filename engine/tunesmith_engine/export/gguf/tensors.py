@@ -11,7 +11,7 @@ from gguf import get_tensor_name_map
 
 from tunesmith_core.errors import TunesmithError
 from tunesmith_engine.export.gguf import gated_delta
-from tunesmith_engine.export.gguf.architecture import Architecture, Take, num_layers
+from tunesmith_engine.export.gguf.architecture import Architecture, Part, Take, num_layers
 from tunesmith_engine.export.gguf.config import Config
 
 _COMPUTED = re.compile(r"\.(inv_freq|masked_bias|rotary_emb\..*)$")
@@ -40,20 +40,16 @@ class Source:
 
     Attributes:
         names: of one weight, or of one for each expert, in their order.
-        shape: in the file.
-        take: returns it of the model's, where it is a part of it or turned.
-        turned: whether the model has inputs before outputs.
+        part: what of it is taken, and how.
     """
 
     names: tuple[str, ...]
-    shape: tuple[int, ...]
-    take: Take = lambda value: value
-    turned: bool = False
+    part: Part
 
     def read(self, architecture: Architecture, config: Config, read: Read) -> torch.Tensor:
         """Return the weight as llama.cpp has it."""
         values = [laid_out(architecture, config, name, read(name)) for name in self.names]
-        return self.take(values[0] if _EXPERT.match(self.names[0]) is None else torch.stack(values))
+        return self.part.take(values[0] if _EXPERT.match(self.names[0]) is None else torch.stack(values))
 
     @property
     def in_model(self) -> str:
@@ -100,9 +96,9 @@ def _parts(
     shape = shapes[names[0]]
     if _EXPERT.match(names[0]):
         ordered = sorted(names, key=lambda each: int(_EXPERT.match(each)[2]))  # type: ignore[index]
-        return {name: Source(tuple(ordered), (len(names), *shape))}
+        return {name: Source(tuple(ordered), Part((len(names), *shape)))}
     if split := architecture.split(config, name, shape):
-        return {own: Source((name,), part.shape, part.take, part.turned) for own, part in split.items()}
+        return {own: Source((name,), part) for own, part in split.items()}
     turns = architecture.experts_transposed and len(shape) == 3
     shape = (shape[0], shape[2], shape[1]) if turns else shape
     # A convolution's channels each have one input.
@@ -110,12 +106,12 @@ def _parts(
     found = _GATE_AND_UP.match(name)
     if found is None or architecture.experts_fused:
         take: Take = (lambda value: value.transpose(1, 2)) if turns else (lambda value: value)
-        return {_with_role(name): Source((name,), shape, take, turns)}
+        return {_with_role(name): Source((name,), Part(shape, take, turns))}
     half, ending = shape[1] // 2, ".bias" if found[2] else ".weight"
     alternate = architecture.experts_alternate
     parts = (slice(0, None, 2), slice(1, None, 2)) if alternate else (slice(half), slice(half, None))
     return {
-        f"{found[1]}.{role}{ending}": Source((name,), (shape[0], half, *shape[2:]), _outputs(part, turns), turns)
+        f"{found[1]}.{role}{ending}": Source((name,), Part((shape[0], half, *shape[2:]), _outputs(part, turns), turns))
         for role, part in zip(("gate_proj", "up_proj"), parts, strict=True)
     }
 

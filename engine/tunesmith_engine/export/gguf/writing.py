@@ -53,7 +53,7 @@ class _Entry:
 
     @property
     def num_bytes(self) -> int:
-        return num_bytes(self.number_format, self.source.shape)
+        return num_bytes(self.number_format, self.source.part.shape)
 
 
 class GgufFile:
@@ -86,11 +86,11 @@ class GgufFile:
         self._number = FILE_NUMBERS[type_name]
         found = sources(self._architecture, config, {name: each.shape for name, each in weights.tensors.items()})
         self._factors = rope_factors(config)
-        shapes = {own: source.shape for own, source in found.items()}
+        shapes = {own: source.part.shape for own, source in found.items()}
         published = {own for own, source in found.items() if source.in_model in weights.published}
         formats = formats_of(FILE_TYPES[type_name], shapes, num_layers(config), published)
         self._entries = {own: _Entry(source, formats[own]) for own, source in found.items()}
-        self._turned = {source.in_model for source in found.values() if source.turned}
+        self._turned = {source.in_model for source in found.values() if source.part.turned}
 
     @property
     def num_bytes(self) -> int:
@@ -133,7 +133,7 @@ class GgufFile:
             writer.add_license(licence)
         writer.add_file_type(self._number)
         writer.add_quantization_version(GGML_QUANT_VERSION)
-        rows = self._entries[EMBEDDING].source.shape[0]
+        rows = self._entries[EMBEDDING].source.part.shape[0]
         add_hyperparameters(writer, self._architecture, self._config, rows)
         if self._whole is not self._config:
             self._architecture.around(writer, self._whole)
@@ -141,7 +141,8 @@ class GgufFile:
         for own, factors in self._factors.items():
             writer.add_tensor_info(own, factors.shape, np.dtype(np.float32), factors.nbytes)
         for own, entry in self._entries.items():
-            writer.add_tensor_info(own, entry.source.shape, np.dtype(np.float32), entry.num_bytes, entry.number_format)
+            size = entry.num_bytes, entry.number_format
+            writer.add_tensor_info(own, entry.source.part.shape, np.dtype(np.float32), *size)
         try:
             writer.write_header_to_file()
             writer.write_kv_data_to_file()

@@ -137,8 +137,10 @@ def read_embedding(body: Body) -> tuple[nn.Embedding, float, PositionTable | Non
     Raises:
         NotFusableError: the decoder does something else with the embedded tokens.
     """
-    decoder, embedding = body.module, _plain_embedding(body)
+    decoder, embedding = body.module, embedding_of(body)
     own_scale = getattr(embedding, "embed_scale", None)
+    if type(embedding) is not nn.Embedding and own_scale is None:
+        raise _not_plain(body, embedding)
     scale = 1.0
     if own_scale is not None:
         scale = float(torch.as_tensor(own_scale).to(embedding.weight.dtype))
@@ -148,18 +150,6 @@ def read_embedding(body: Body) -> tuple[nn.Embedding, float, PositionTable | Non
     elif "embed_scale" in words.words(decoder):
         scale = float(decoder.embed_scale)
     return embedding, *_try_embedding(body, scale)
-
-
-def _plain_embedding(body: Body) -> nn.Embedding:
-    """Return the embedding.
-
-    Raises:
-        NotFusableError: it does something that we don't know.
-    """
-    embedding = embedding_of(body)
-    if type(embedding) is not nn.Embedding and getattr(embedding, "embed_scale", None) is None:
-        raise _not_plain(body, embedding)
-    return embedding
 
 
 def embedding_of(body: Body) -> nn.Embedding:
@@ -191,7 +181,7 @@ def read_altup(body: Body) -> AltUpEndsShape | None:
     """Return what is at the ends of several streams; see `altup.read_ends`."""
     if not altup.has_ends(body.module):
         return None
-    return altup.read_ends(body, _small_embedding(_plain_embedding(body), StandIns()).float())
+    return altup.read_ends(body, _small_embedding(embedding_of(body), StandIns()).float())
 
 
 def read_logits(whole: AnyModel) -> tuple[float, float | None]:
