@@ -2099,6 +2099,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "list the data sets of the library"),
     QT_TRANSLATE_NOOP("Core", "list the models on this computer"),
     QT_TRANSLATE_NOOP("Core", "list the presets"),
+    QT_TRANSLATE_NOOP("Core", "llama.cpp adds no adapter to the weight {name}."),
     QT_TRANSLATE_NOOP("Core", "llama.cpp can't add this adapter to a model: {name} is more than two matrices of a layer."),
     QT_TRANSLATE_NOOP("Core", "llama.cpp can't load the file"),
     QT_TRANSLATE_NOOP("Core", "llama.cpp cuts scripts with combining marks, such as Hindi, into other tokens. Other texts are the same."),

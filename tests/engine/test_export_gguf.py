@@ -325,6 +325,16 @@ def test_an_adapter_that_llama_cpp_does_not_have_is_refused(kind: str, method: d
     assert not (tmp_path / "out").exists()
 
 
+def test_a_weight_that_llama_cpp_adds_no_adapter_to_is_named(tmp_path: Path) -> None:
+    name = "per_layer_model_projection"
+    run = run_for_llama_cpp(tmp_path, "gemma4_text")
+    run, _ = trained_run(Path(run.load_spec().model.path), target_modules=[name, "o_proj"])
+    with pytest.raises(TunesmithError, match=f"no adapter to the weight .*{name}") as refusal:
+        export(run, tmp_path / "out", "gguf-adapter")
+    assert refusal.value.code == "export-unsupported"
+    assert not (tmp_path / "out").exists()
+
+
 ADAPTER_MUTANTS = {
     "another scale": lambda parts: {name: part * (1.5 if name.endswith("_b") else 1) for name, part in parts.items()},
     "a layer is missing": lambda parts: dict(list(parts.items())[4:]),

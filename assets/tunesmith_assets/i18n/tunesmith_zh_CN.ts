@@ -10107,6 +10107,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>列出这台电脑上的模型</translation>
     </message>
     <message>
+        <source>llama.cpp adds no adapter to the weight {name}.</source>
+        <translation>llama.cpp 不会给权重 {name} 加上适配器。</translation>
+    </message>
+    <message>
         <source>llama.cpp can&apos;t add this adapter to a model: {name} is more than two matrices of a layer.</source>
         <translation>llama.cpp 无法把此适配器加到模型上：{name} 不只是某一层的两个矩阵。</translation>
     </message>

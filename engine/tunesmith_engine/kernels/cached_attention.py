@@ -23,8 +23,9 @@ LEAST_TOKENS = 64
 MOST_PARTS = 16
 PROGRAMS = 512
 """Enough to fill a GPU: no more parts than that takes."""
-NUM_WARPS, FLOAT32_WARPS = 4, 8
-"""Numbers of twice the size spill with half the threads."""
+NUM_WARPS, MORE_WARPS = 4, 8
+USUAL_WIDTH = 256
+"""Numbers of twice the size, and wider heads, want twice the threads for their registers."""
 
 
 def num_parts(num_rows: int, num_heads: int, capacity: int) -> int:
@@ -78,7 +79,7 @@ def attend(
             max(NUMBERS // wider, DOT_SIZE),
             max(triton.next_power_of_2(num_heads // num_groups), DOT_SIZE),
         ),
-        num_warps=FLOAT32_WARPS if qkv.dtype == torch.float32 else NUM_WARPS,
+        num_warps=MORE_WARPS if qkv.dtype == torch.float32 or wider > USUAL_WIDTH else NUM_WARPS,
     )
     launch(
         _merge,

@@ -277,18 +277,24 @@ def _cached_attention(sizes: Sizes, inputs: Inputs) -> Results:
     from tunesmith_engine.kernels.cached_attention import attend
 
     num_rows, capacity, count = 3, 128, 2
-    heads, groups, width = sizes.num_heads, sizes.num_key_value_heads, sizes.value_dim
-    keys, values = (inputs.random(num_rows, groups, capacity, size) for size in (sizes.head_dim, width))
     lengths = torch.tensor([0, 70, capacity - 1], dtype=torch.int32, device=inputs.device)
-    parts = inputs.empty(num_rows, heads, count, width + 2, dtype=torch.float32)
+    shapes = {"out": inputs.attention(None, None)}
+    if sizes.window:
+        shapes["window"] = inputs.attention(8, None)
+    if sizes.chunk:
+        shapes["chunk"] = inputs.attention(None, 8)
+    if sizes.wide_heads:
+        shapes["wide heads"] = inputs.attention(None, None, wide=True)
     found: Results = {}
-    num_columns = (heads + groups) * sizes.head_dim + groups * width
-    for label, window, chunk in (("out", None, None), ("window", sizes.window, None), ("chunk", None, sizes.chunk)):
-        if label == "out" or window or chunk:
-            shape = inputs.attention(window and 8, chunk and 8)
-            found[label] = out = inputs.empty(num_rows, heads * width)
-            attend(inputs.rows(num_columns, num_rows), keys, values, lengths, shape, parts, out)
-    return found | {"keys": keys, "values": values}
+    for label, shape in shapes.items():
+        heads, groups, width = shape.num_heads, shape.num_key_value_heads, shape.value_dim
+        keys, values = (inputs.random(num_rows, groups, capacity, size) for size in (shape.head_dim, width))
+        parts = inputs.empty(num_rows, heads, count, width + 2, dtype=torch.float32)
+        found[label] = out = inputs.empty(num_rows, heads * width)
+        num_columns = (heads + groups) * shape.head_dim + groups * width
+        attend(inputs.rows(num_columns, num_rows), keys, values, lengths, shape, parts, out)
+        found |= {f"keys ({label})": keys, f"values ({label})": values}
+    return found
 
 
 def _fp8(sizes: Sizes, inputs: Inputs) -> Results:

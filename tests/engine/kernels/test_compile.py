@@ -216,7 +216,8 @@ def test_heads_of_latent_attention_norms_of_values_and_wide_heads_compile(
     triton_folder: Any, tmp_path: Path, version: str, capability: int
 ) -> None:
     dtype = usual_format(capability)
-    cases = [f"deepseek-v2-lite:{dtype}:latent_heads", f"gemma-4-e4b:{dtype}:rope", f"gemma-4-e4b:{dtype}:{WIDE}"]
+    cases = [f"deepseek-v2-lite:{dtype}:latent_heads", f"gemma-4-e4b:{dtype}:rope"]
+    cases += [f"gemma-4-e4b:{dtype}:{WIDE}", f"gemma-4-e4b:{dtype}:cached_attention"]
     declined = set() if divmod(capability, 10) >= DOT_CAPABILITY else {WIDE}
     assert check(triton_folder(version), capability, cases, tmp_path) == declined
 

@@ -109,6 +109,13 @@ def lora_parts(model: PeftModel, config: Config, alpha: float) -> Parts:
     split = {source: architecture.split(config, source, shape) for source, shape in shapes.items()}
     owns = names_in_gguf(architecture, config, [own for source in layers for own in split[source] or (source,)])
     for source, (name, layer) in layers.items():
+        if source.endswith(architecture.never_adapted):
+            raise TunesmithError(
+                "export-unsupported",
+                "llama.cpp adds no adapter to the weight {name}.",
+                hint="Export the whole model as GGUF instead.",
+                name=source,
+            )
         own_names = [owns.get(own) for own in split[source] or (source,)]
         # Without one it is of what sees images, which no text has changed.
         left -= {f"{name}.lora_{side}.{ADAPTER}.weight" for side in "AB"}

@@ -50,6 +50,7 @@ class Architecture:
         experts_alternate: whether gate and up take turns in them.
         experts_fused: whether gate and up of experts stay one weight.
         without_keys: the kind of layers of which llama.cpp asks that their keys have no heads.
+        never_adapted: how names of weights end that llama.cpp multiplies with as they are, whatever an adapter says.
         within_window: whether a text may not be longer than a window, which llama.cpp doesn't have.
         variant: returns what takes the place of this with a config, None for nothing.
     """
@@ -68,6 +69,7 @@ class Architecture:
     experts_alternate: bool = False
     experts_fused: bool = False
     without_keys: str = ""
+    never_adapted: tuple[str, ...] = ()
     within_window: bool = False
     variant: Callable[[Config], Architecture | None] = lambda _: None
 

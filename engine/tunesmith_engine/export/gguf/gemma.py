@@ -61,7 +61,12 @@ GEMMA = {
     "gemma2": Architecture(MODEL_ARCH.GEMMA2, adds_one=True, problem=lambda config: _problem(config, 2)),
     "gemma3_text": Architecture(MODEL_ARCH.GEMMA3, adds_one=True, problem=_gemma3_problem),
     "gemma4_text": Architecture(
-        MODEL_ARCH.GEMMA4, problem=_gemma4_problem, more=_gemma4, renamed=_gemma4_name, experts_fused=True
+        MODEL_ARCH.GEMMA4,
+        problem=_gemma4_problem,
+        more=_gemma4,
+        renamed=_gemma4_name,
+        experts_fused=True,
+        never_adapted=(".per_layer_model_projection.weight",),
     ),
 }
 """By the model_type of config.json."""
