@@ -94,7 +94,17 @@ def overrides_for_llama_cpp(kind: str) -> dict[str, Any]:
         changes |= {"layer_types": ["linear_attention", "full_attention"], "mamba_n_heads": 8}
         changes["shared_intermediate_size"] = 64
         changes |= {"attention_multiplier": 0.1, "residual_multiplier": 0.7, "logits_scaling": 4.0}
-    if kind == "glm4_moe":
+    if kind == "mistral4":
+        yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "mscale": 1.0}
+        beta = {"rope_theta": 1e4, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1, "partial_rotary_factor": 0.5}
+        changes["rope_parameters"] = {**yarn, **beta}
+    if kind == "llama4_text":
+        changes |= {"num_hidden_layers": 5, "interleave_moe_layer_step": 2, "intermediate_size_mlp": 128}
+    if kind == "afmoe":
+        names = ["sliding_attention", "full_attention"]
+        changes |= {"num_hidden_layers": 5, "layer_types": [names[layer % 4 == 3] for layer in range(5)]}
+        changes |= {"mup_enabled": True, "route_scale": 2.5, "num_shared_experts": 2}
+    if kind in ("glm4_moe", "deepseek_v2", "deepseek_v3", "glm4_moe_lite"):
         changes["routed_scaling_factor"] = 2.5
     if kind in ("olmoe", "dots1"):
         changes["num_key_value_heads"] = config.num_attention_heads

@@ -275,6 +275,7 @@ def test_a_file_that_differs_is_not_kept(
         ("falcon_h1", {}),
         ("granitemoeshared", {}),
         ("qwen3_next", {"target_modules": ["q_proj", "in_proj_qkvz", "out_proj"]}),
+        ("deepseek_v3", {"target_modules": ["o_proj"]}),
     ],
 )
 def test_llama_cpp_adds_an_adapter_as_peft_does(kind: str, method: dict[str, Any], tmp_path: Path) -> None:
@@ -325,9 +326,17 @@ def test_an_adapter_that_llama_cpp_does_not_have_is_refused(kind: str, method: d
     assert not (tmp_path / "out").exists()
 
 
-def test_a_weight_that_llama_cpp_adds_no_adapter_to_is_named(tmp_path: Path) -> None:
-    name = "per_layer_model_projection"
-    run = run_for_llama_cpp(tmp_path, "gemma4_text")
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("deepseek_v3", "q_a_proj"),
+        ("deepseek_v3", "kv_b_proj"),
+        ("mistral4", "kv_a_proj_with_mqa"),
+        ("gemma4_text", "per_layer_model_projection"),
+    ],
+)
+def test_a_weight_that_llama_cpp_adds_no_adapter_to_is_named(kind: str, name: str, tmp_path: Path) -> None:
+    run = run_for_llama_cpp(tmp_path, kind)
     run, _ = trained_run(Path(run.load_spec().model.path), target_modules=[name, "o_proj"])
     with pytest.raises(TunesmithError, match=f"no adapter to the weight .*{name}") as refusal:
         export(run, tmp_path / "out", "gguf-adapter")

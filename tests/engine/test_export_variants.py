@@ -26,6 +26,9 @@ ALL_ATTENTION = {"layer_types": ["full_attention", "full_attention"]}
 LAYERS_BEFORE = {"num_hidden_layers": 4, "moe_layer_start_index": 2}
 GROUPS = {"n_group": 2, "topk_group": 1, "num_experts_per_tok": 1}
 
+YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 128}
+SCALED = {"mscale": 0.707, "mscale_all_dim": 0.707}
+
 QUICK: list[tuple[str, Changes]] = [
     ("gemma4_text", EXPERTS_OF_GEMMA_4),
     ("granitemoehybrid", {"num_local_experts": 0}),
@@ -33,6 +36,13 @@ QUICK: list[tuple[str, Changes]] = [
     ("glm4_moe", {**GROUPS, "norm_topk_prob": False, "first_k_dense_replace": 0, "n_shared_experts": 2}),
 ]
 SLOW: list[tuple[str, Changes]] = [
+    ("deepseek_v3", {**GROUPS, "rope_parameters": YARN | SCALED, "n_shared_experts": 2}),
+    ("deepseek_v2", {"rope_parameters": YARN | SCALED, "norm_topk_prob": True, "tie_word_embeddings": True}),
+    ("deepseek_v2", {"q_lora_rank": None, "num_hidden_layers": 27}),
+    ("glm4_moe_lite", {"mlp_layer_types": ["sparse", "sparse"], "tie_word_embeddings": True}),
+    ("mistral4", {"first_k_dense_replace": 1, "norm_topk_prob": False, "routed_scaling_factor": 2.0}),
+    ("llama4_text", {"interleave_moe_layer_step": 1, "tie_word_embeddings": True}),
+    ("afmoe", {"num_dense_layers": 0}),
     ("granitemoehybrid", {"position_embedding_type": "rope"}),
     ("granitemoehybrid", {**ALL_ATTENTION, "position_embedding_type": "rope"}),
     ("granitemoehybrid", {**ALL_ATTENTION, "num_local_experts": 0}),
@@ -101,6 +111,25 @@ OTHERWISE = "chosen or placed in another way"
         ("falcon", {"parallel_attn": False}, "behind attention"),
         ("falcon", {"bias": True}, "biases"),
         ("mpt", {"no_bias": False}, "biases"),
+        ("deepseek_v3", {"rope_interleave": False}, "turn in another way"),
+        ("deepseek_v3", {"rope_parameters": YARN}, "turn in another way"),
+        ("deepseek_v3", {"rope_parameters": {**YARN, **SCALED, "mscale": 1.0}}, "turn in another way"),
+        ("deepseek_v3", {"rope_parameters": {**YARN, **SCALED, "attention_factor": 1.3}}, "turn in another way"),
+        ("deepseek_v3", {"q_lora_rank": None}, "queries are made"),
+        ("deepseek_v3", {"attention_bias": True}, "biases"),
+        ("deepseek_v2", {"num_hidden_layers": 27}, "queries are made"),
+        ("deepseek_v2", {"topk_method": "group_limited_greedy"}, OTHERWISE),
+        ("glm4_moe_lite", {"mlp_layer_types": ["sparse", "dense"]}, OTHERWISE),
+        ("mistral4", {"rope_parameters": YARN | SCALED}, "turn in another way"),
+        ("afmoe", {"mup_enabled": False}, "another scale"),
+        ("afmoe", {"mup_enabled": True, "num_shared_experts": 0}, OTHERWISE),
+        ("afmoe", {"mup_enabled": True, "layer_types": ["full_attention"] * 2}, "windows are in other layers"),
+        ("llama4_text", {"moe_layers": [0]}, OTHERWISE),
+        ("llama4_text", {"no_rope_layers": [0, 1]}, "know no positions"),
+        ("llama4_text", {"attention_chunk_size": 128}, "see other chunks"),
+        ("llama4_text", {"max_position_embeddings": 1 << 20, "attn_scale": 0.2}, "scaled in another way"),
+        ("llama4_text", {"use_qk_norm": False}, "scaled in another way"),
+        ("llama4_text", {"attention_bias": True}, "biases"),
     ],
 )
 def test_a_variant_that_llama_cpp_computes_otherwise_is_refused(kind: str, changes: Changes, words: str) -> None:
@@ -118,6 +147,8 @@ def test_a_variant_that_llama_cpp_computes_otherwise_is_refused(kind: str, chang
         ("qwen3_next", {"laid_out": architectures.ARCHITECTURES["qwen3_5_text"].laid_out}),
         ("bloom", {"laid_out": lambda _config, _name, weight: weight}),
         ("falcon_h1", {"laid_out": architectures.ARCHITECTURES["mamba2"].laid_out}),
+        ("llama4_text", {"rotates_pairs": True}),
+        ("deepseek_v3", {"more": architectures.ARCHITECTURES["deepseek_v2"].more}),
     ],
 )
 def test_a_layout_that_is_not_llama_cpps_is_not_kept(
@@ -152,9 +183,12 @@ def test_the_layers_that_images_are_added_to_are_counted(tmp_path: Path) -> None
     assert fields["qwen3vl.n_deepstack_layers"].contents() == 3
 
 
-SIZED = ["gpt2", "gpt_neox", "falcon_h1", "granitemoehybrid", "qwen3_next", "glm4_moe"]
+SIZED = ["gpt2", "gpt_neox", "falcon_h1", "granitemoehybrid", "qwen3_next", "glm4_moe", "deepseek_v3", "llama4_text"]
 WIDE = {"hidden_size": 256, "intermediate_size": 512, "moe_intermediate_size": 256}
-OWN_WIDE = {"gpt2": {"n_embd": 256}}
+OWN_WIDE = {
+    "gpt2": {"n_embd": 256},
+    "llama4_text": {"hidden_size": 256, "intermediate_size": 256, "intermediate_size_mlp": 512},
+}
 
 
 @pytest.mark.parametrize("kind", [SIZED[0], *(pytest.param(kind, marks=pytest.mark.long) for kind in SIZED[1:])])

@@ -10055,8 +10055,16 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>它的注意力缩放方式不同</translation>
     </message>
     <message>
+        <source>its embedding has another scale</source>
+        <translation>它的嵌入使用了不同的缩放</translation>
+    </message>
+    <message>
         <source>its experts are chosen or placed in another way</source>
         <translation>其专家的选择方式或所在层不同</translation>
+    </message>
+    <message>
+        <source>its layers see other chunks of a text</source>
+        <translation>它的各层看到的文本分块不同</translation>
     </message>
     <message>
         <source>its logits are capped</source>
@@ -10069,6 +10077,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>its queries and keys have no norms</source>
         <translation>它的查询和键没有归一化</translation>
+    </message>
+    <message>
+        <source>its queries are made in another way</source>
+        <translation>它的查询的计算方式不同</translation>
     </message>
     <message>
         <source>its sliding windows are in other layers</source>

@@ -9,9 +9,10 @@ from tunesmith_engine.export.gguf.dense import DENSE
 from tunesmith_engine.export.gguf.gemma import GEMMA
 from tunesmith_engine.export.gguf.gpt import GPT
 from tunesmith_engine.export.gguf.hybrids import HYBRIDS
+from tunesmith_engine.export.gguf.latent import LATENT
 from tunesmith_engine.export.gguf.mixtures import MIXTURES
 
-ARCHITECTURES = DENSE | GEMMA | GPT | MIXTURES | HYBRIDS
+ARCHITECTURES = DENSE | GEMMA | GPT | MIXTURES | LATENT | HYBRIDS
 """By the model_type of config.json."""
 
 

@@ -9,6 +9,7 @@ import torch
 from gguf import MODEL_ARCH, GGUFWriter, RopeScalingType
 
 from tunesmith_core.errors import TunesmithError
+from tunesmith_engine.export.gguf import latent
 from tunesmith_engine.export.gguf.architecture import Architecture, num_layers
 from tunesmith_engine.export.gguf.config import Config
 from tunesmith_engine.export.gguf.gpt import key_heads
@@ -19,6 +20,7 @@ PROPORTIONAL = "proportional"
 STILL = 1e30
 """By which the frequency of a pair that does not turn is divided."""
 _YARN_FACTORS = {"mscale", "mscale_all_dim", "attention_factor"}
+_WITH_YARN_FACTORS = (MODEL_ARCH.MISTRAL3, MODEL_ARCH.MISTRAL4, MODEL_ARCH.DEEPSEEK2)
 
 ANY_CONTEXT = 1 << 20
 """Of models that have no longest text."""
@@ -75,6 +77,9 @@ def _add_attention(writer: GGUFWriter, architecture: Architecture, config: Confi
     if width := _mlp_width(config):
         writer.add_feed_forward_length(width)
     writer.add_head_count(config.num_attention_heads)
+    if hasattr(config, "kv_lora_rank"):
+        latent.add_heads(writer, config)
+        return
     writer.add_head_count_kv(_key_heads(architecture, config))
     writer.add_key_length(_widest_head(config))
     writer.add_value_length(_widest_head(config))
@@ -89,7 +94,7 @@ def _mlp_width(config: Config) -> int | list[int]:
     if hasattr(config, "shared_intermediate_size") and not config.num_local_experts:
         return int(config.shared_intermediate_size)
     if not getattr(config, "block_auto_adjust_ff_dim", False):
-        names = ("intermediate_size", "ffn_hidden_size", "n_inner")
+        names = ("intermediate_size_mlp", "intermediate_size", "ffn_hidden_size", "n_inner")
         width = next((getattr(config, name) for name in names if getattr(config, name, None)), None)
         return int(width or config.hidden_size * 4)
     width = int(2 * config.intermediate_size / 3)
@@ -128,6 +133,8 @@ def _rope_dim(config: Config) -> int:
     if rope_of(config).get("rope_type") == PROPORTIONAL:
         # Pairs that don't turn have a factor, see `rope_factors`.
         return _widest_head(config)
+    if hasattr(config, "qk_rope_head_dim"):
+        return int(config.qk_rope_head_dim)
     return int(head_dim(config) * (rope_of(config).get("partial_rotary_factor") or 1.0))
 
 
@@ -143,7 +150,7 @@ def _add_rope(writer: GGUFWriter, architecture: Architecture, config: Config) ->
         case "linear":
             writer.add_rope_scaling_type(RopeScalingType.LINEAR)
             writer.add_rope_scaling_factor(rope["factor"])
-        case "yarn" if architecture.arch is MODEL_ARCH.MISTRAL3 or not rope.keys() & _YARN_FACTORS:
+        case "yarn" if architecture.arch in _WITH_YARN_FACTORS or not rope.keys() & _YARN_FACTORS:
             writer.add_rope_scaling_type(RopeScalingType.YARN)
             writer.add_rope_scaling_factor(rope["factor"])
             writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])

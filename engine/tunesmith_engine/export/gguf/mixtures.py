@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 from gguf import MODEL_ARCH, ExpertGatingFuncType, GGUFWriter
@@ -13,12 +14,16 @@ from tunesmith_engine.export.gguf.architecture import (
     Architecture,
     Part,
     add_sections,
+    add_windows,
     heads_problem,
     num_layers,
+    pattern_problem,
     window_problem,
 )
 from tunesmith_engine.export.gguf.config import Config
 from tunesmith_engine.export.gguf.dense import QWEN3_VL, add_granite, qwen_problem
+
+PLACED_OTHERWISE = Message("its experts are chosen or placed in another way")
 
 
 def add_experts(writer: GGUFWriter, config: Config) -> None:
@@ -31,19 +36,35 @@ def add_experts(writer: GGUFWriter, config: Config) -> None:
         writer.add_expert_shared_feed_forward_length(shared)
 
 
-def add_rated_experts(writer: GGUFWriter, config: Config) -> None:
-    """Write the same, and how experts are chosen that are rated one by one, with the layers before them."""
+def add_rated_experts(
+    writer: GGUFWriter, config: Config, rating: ExpertGatingFuncType = ExpertGatingFuncType.SIGMOID
+) -> None:
+    """Write the same, how experts are rated, and the layers before those that have them."""
     add_experts(writer, config)
-    writer.add_expert_gating_func(ExpertGatingFuncType.SIGMOID)
-    writer.add_expert_weights_norm(getattr(config, "norm_topk_prob", True))
-    writer.add_expert_weights_scale(getattr(config, "routed_scaling_factor", 1.0))
-    if shared := getattr(config, "n_shared_experts", None):
+    writer.add_expert_gating_func(rating)
+    # DeepSeek V2 takes ratings as they are, whatever its config says.
+    writer.add_expert_weights_norm(config.model_type != "deepseek_v2" and getattr(config, "norm_topk_prob", True))
+    writer.add_expert_weights_scale(_first(config, "routed_scaling_factor", "route_scale") or 1.0)
+    if shared := _first(config, "n_shared_experts", "num_shared_experts"):
         writer.add_expert_shared_count(shared)
-    if dense := getattr(config, "first_k_dense_replace", None) or getattr(config, "num_dense_layers", None):
+    if dense := num_dense(config):
         writer.add_leading_dense_block_count(dense)
-    if (groups := getattr(config, "n_group", None) or 1) > 1:
+    if (groups := _first(config, "n_group") or 1) > 1:
         writer.add_expert_group_count(groups)
         writer.add_expert_group_used_count(config.topk_group)
+
+
+def _first(config: Config, *names: str) -> Any:  # Any: as the config has it
+    """Return what a config says by the first of some names that it has."""
+    return next((getattr(config, name) for name in names if hasattr(config, name)), None)
+
+
+def num_dense(config: Config) -> int:
+    """Return how many layers come before those with experts."""
+    kinds = list(getattr(config, "mlp_layer_types", None) or [])
+    if "sparse" in kinds:
+        return kinds.index("sparse")
+    return int(_first(config, "first_k_dense_replace", "num_dense_layers") or 0)
 
 
 def _gpt_oss(writer: GGUFWriter, config: Config) -> None:
@@ -61,6 +82,44 @@ def add_granite_moe(writer: GGUFWriter, config: Config) -> None:
     """Write what Granite multiplies by, and its experts."""
     add_granite(writer, config)
     add_experts(writer, config)
+
+
+def _afmoe(writer: GGUFWriter, config: Config) -> None:
+    add_windows(writer, config)
+    add_rated_experts(writer, config)
+
+
+def _afmoe_problem(config: Config) -> str:
+    if not config.mup_enabled:
+        return Message("its embedding has another scale")
+    if not config.num_shared_experts:
+        return PLACED_OTHERWISE
+    return pattern_problem(config, 4) or (Message("its layers have biases") if config.attention_bias else "")
+
+
+_CHUNK = 8192
+"""How many tokens layers of Llama 4 with positions see in llama.cpp, whatever a config says."""
+
+
+def _llama4(writer: GGUFWriter, config: Config) -> None:
+    add_experts(writer, config)
+    writer.add_interleave_moe_layer_step(config.interleave_moe_layer_step)
+
+
+def _llama4_problem(config: Config) -> str:
+    layers, step = num_layers(config), config.interleave_moe_layer_step
+    if list(config.moe_layers) != list(range(step - 1, layers, step)):
+        return PLACED_OTHERWISE
+    if list(config.no_rope_layers) != [int((layer + 1) % 4 != 0) for layer in range(layers)]:
+        return Message("other layers than usual know no positions")
+    chunks = config.attention_chunk_size or config.max_position_embeddings
+    is_long = config.max_position_embeddings > _CHUNK
+    tuned = config.attn_temperature_tuning and (config.floor_scale, config.attn_scale) == (_CHUNK, 0.1)
+    if (is_long and chunks != _CHUNK) or chunks < min(_CHUNK, config.max_position_embeddings):
+        return Message("its layers see other chunks of a text")
+    if (is_long and not tuned) or config.use_qk_norm == (config.num_local_experts == 128):
+        return Message("its attention is scaled in another way")
+    return Message("its layers have biases") if config.attention_bias else ""
 
 
 def _granite_shared(writer: GGUFWriter, config: Config) -> None:
@@ -101,7 +160,7 @@ def all_sparse_problem(config: Config) -> str:
     """Say whether some layers have no experts, or experts are chosen in another way than Qwen's are."""
     dense = getattr(config, "mlp_only_layers", None) or getattr(config, "decoder_sparse_step", 1) != 1
     if dense or not getattr(config, "norm_topk_prob", True):
-        return Message("its experts are chosen or placed in another way")
+        return PLACED_OTHERWISE
     return qwen_problem(config)
 
 
@@ -126,7 +185,7 @@ def _ernie(writer: GGUFWriter, config: Config) -> None:
 def _ernie_problem(config: Config) -> str:
     to_the_last = config.moe_layer_end_index in (-1, num_layers(config) - 1)
     if not to_the_last or config.moe_layer_interval != 1:
-        return Message("its experts are chosen or placed in another way")
+        return PLACED_OTHERWISE
     return Message("its layers have biases") if config.use_bias else ""
 
 
@@ -143,13 +202,13 @@ def _hunyuan(writer: GGUFWriter, config: Config) -> None:
 def _hunyuan_problem(config: Config) -> str:
     if isinstance(config.moe_topk, list):
         # It says how many are chosen in each layer.
-        return Message("its experts are chosen or placed in another way")
+        return PLACED_OTHERWISE
     return Message("its layers have biases") if config.attention_bias else ""
 
 
 def _lfm2_problem(config: Config) -> str:
     usual = config.use_expert_bias and config.norm_topk_prob and config.routed_scaling_factor == 1
-    return "" if usual else Message("its experts are chosen or placed in another way")
+    return "" if usual else PLACED_OTHERWISE
 
 
 def _lfm2_moe(writer: GGUFWriter, config: Config) -> None:
@@ -177,6 +236,8 @@ MIXTURES = {
         more=add_rated_experts,
     ),
     "minimax_m2": Architecture(MODEL_ARCH.MINIMAXM2, more=add_rated_experts),
+    "llama4_text": Architecture(MODEL_ARCH.LLAMA4, problem=_llama4_problem, more=_llama4, experts_transposed=True),
+    "afmoe": Architecture(MODEL_ARCH.AFMOE, problem=_afmoe_problem, more=_afmoe),
     "ernie4_5_moe": Architecture(
         MODEL_ARCH.ERNIE4_5_MOE,
         more=_ernie,
