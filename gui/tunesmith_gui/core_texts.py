@@ -2110,6 +2110,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "llama.cpp has no {kind} adapters."),
     QT_TRANSLATE_NOOP("Core", "llama.cpp refuses a prompt: {reason}"),
     QT_TRANSLATE_NOOP("Core", "llama.cpp renders the chat template in another way"),
+    QT_TRANSLATE_NOOP("Core", "llama.cpp rounds where the stretching of positions (YaRN) begins and ends; this model does not. Answers to long texts differ."),
     QT_TRANSLATE_NOOP("Core", "loading the tokenizer"),
     QT_TRANSLATE_NOOP("Core", "locks"),
     QT_TRANSLATE_NOOP("Core", "logs"),

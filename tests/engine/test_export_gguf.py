@@ -161,6 +161,27 @@ def test_stretched_positions_are_the_same(rope: dict[str, Any], tmp_path: Path) 
     assert _check_equal(run, tmp_path / "out")["max_kl"] < 1e-4
 
 
+ROUNDED_YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "rope_theta": 1e4}
+
+
+@pytest.mark.usefixtures("all_prompts")
+@pytest.mark.parametrize("truncate", [False, True])
+@pytest.mark.parametrize("form", ["gguf", "gguf-adapter"])
+def test_stretching_that_llama_cpp_rounds_is_told_and_allowed_for(form: Any, truncate: bool, tmp_path: Path) -> None:
+    rope = {**ROUNDED_YARN, "truncate": truncate}
+    run = run_for_llama_cpp(tmp_path, "qwen3", rope_parameters=rope, initializer_range=0.3)
+    answer = export(run, tmp_path / "out", form)["proof"]
+    assert (answer["rounding"] is None) is truncate
+    told = "rounds where the stretching" in (tmp_path / "out/README.md").read_text(encoding="utf-8")
+    assert told is not truncate
+    if truncate:
+        assert answer["mean_kl"] < proof.EQUAL_NATS / 10
+    else:
+        # Without the reference, this would be refused.
+        assert answer["mean_kl"] > proof.EQUAL_NATS
+        assert answer["mean_kl"] == pytest.approx(answer["rounding"]["mean_kl"], rel=0.05)
+
+
 def test_long_positions_of_phi_are_the_same(tmp_path: Path) -> None:
     config = causal_types.make_config("phi3")
     half = range(config.hidden_size // config.num_attention_heads // 2)

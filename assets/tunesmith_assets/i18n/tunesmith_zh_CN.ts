@@ -10151,6 +10151,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>llama.cpp 渲染对话模板的结果不同</translation>
     </message>
     <message>
+        <source>llama.cpp rounds where the stretching of positions (YaRN) begins and ends; this model does not. Answers to long texts differ.</source>
+        <translation>llama.cpp 会对位置拉伸（YaRN）的起点和终点取整，而此模型不会。对长文本的回答会有差异。</translation>
+    </message>
+    <message>
         <source>loss</source>
         <translation>损失</translation>
     </message>

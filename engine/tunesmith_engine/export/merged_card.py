@@ -103,7 +103,7 @@ def verdict(proof: Proof | None) -> str:
         f"{proof['mean_kl']:.2g} nats, where 0 is equal."
     )
     if rounding := proof["rounding"]:
-        told += f" Rounding the weights to this format alone makes a divergence of {rounding['mean_kl']:.2g} nats."
+        told += f" Rounding alone makes a divergence of {rounding['mean_kl']:.2g} nats."
     return told + (" Tokens, chat template and stop tokens are the same." if where == "llama.cpp" else "")
 
 

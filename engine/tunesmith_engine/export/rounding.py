@@ -22,15 +22,17 @@ Rounded = Callable[[str, torch.Tensor], torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """What a format does to the numbers of a model.
+    """What a format, and the program that reads it, does to the numbers of a model.
 
     Attributes:
         weight: rounds a weight.
         inputs: rounds what a matrix is multiplied with, by the name of the matrix; None where nothing is rounded.
+        positions: turns those of a model as the program does that reads the format; None where it turns them alike.
     """
 
     weight: Rounded
     inputs: Rounded | None = None
+    positions: Callable[[Model], None] | None = None
 
 
 def rounded_reference(
@@ -50,6 +52,8 @@ def rounded_reference(
         weight.data = rounding.weight(name, weight.data).to(weight.dtype)
     if rounding.inputs:
         _round_inputs(merged, rounding.inputs)
+    if rounding.positions:
+        rounding.positions(merged)
     return compare(answers, merged, as_llama_cpp=as_llama_cpp)
 
 

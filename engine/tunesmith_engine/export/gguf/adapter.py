@@ -22,7 +22,15 @@ from tunesmith_core.runs import display_name
 from tunesmith_engine.export.gguf.architecture import Architecture
 from tunesmith_engine.export.gguf.architectures import architecture_of
 from tunesmith_engine.export.gguf.config import Config
-from tunesmith_engine.export.gguf.export import check_libraries, file_name, measure, stops_of, weights_of
+from tunesmith_engine.export.gguf.export import (
+    check_libraries,
+    file_name,
+    measure,
+    rounding_of,
+    stops_of,
+    tell_differences,
+    weights_of,
+)
 from tunesmith_engine.export.gguf.gated_delta import OUTPUT
 from tunesmith_engine.export.gguf.tensors import laid_out, names_in_gguf
 from tunesmith_engine.export.gguf.writing import GgufFile, Weights
@@ -68,7 +76,8 @@ def write_gguf_adapter(host: Host, trained: Trained, folder: Path, staging: Stag
     config, model = load_config(folder), trained.load(folder)
     parts = lora_parts(model, config, alpha)
     context = context_of(config.get_text_config())
-    base = _base_file(folder, model, config, trained.tokenizer(folder))
+    tokenizer = trained.tokenizer(folder)
+    base = _base_file(folder, model, config, tokenizer)
     staging.check_space(base.num_bytes + HEADER_BYTES + sum(part.nbytes for part in parts.values()))
     name = file_name(trained, "lora")
     _write(staging.part(name), architecture_of(config.get_text_config()), display_name(trained.run), alpha, parts)
@@ -79,11 +88,13 @@ def write_gguf_adapter(host: Host, trained: Trained, folder: Path, staging: Stag
         "gguf-adapter",
         lambda answers, tokenizer: measure(path, answers, tokenizer, context, staging.folder / name),
         EQUAL_NATS,
+        rounding_of(config),
         more_bytes=path.stat().st_size,
     )
     proof = verify(host, trained, folder, staging, way)
     path.unlink()
     use = f"```\n{in_llama_cpp(['-m', BASE_FILE, '--lora', name], system_prompt_of(trained.run))}\n```"
+    use += tell_differences(host, config, tokenizer)
     files.atomic_write_text(staging.folder / CARD_NAME, gguf_card(trained, folder, use, proof))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -21,8 +22,10 @@ from tunesmith_core.operations.host import Host
 from tunesmith_core.runs import display_name, slug
 from tunesmith_engine.export.adapter_card import base_model_license
 from tunesmith_engine.export.gguf import types
+from tunesmith_engine.export.gguf.config import Config
 from tunesmith_engine.export.gguf.llama_cpp import LlamaCpp
 from tunesmith_engine.export.gguf.modelfile import MODELFILE_NAME, Modelfile, modelfile
+from tunesmith_engine.export.gguf.positions import ROUNDED, are_stretched_between, stretch_as_llama_cpp
 from tunesmith_engine.export.gguf.proof import ask_file, plain_token
 from tunesmith_engine.export.gguf.tokenizer import is_blind_to_marks
 from tunesmith_engine.export.gguf.writing import GgufFile, Weights
@@ -83,17 +86,25 @@ def write_gguf(host: Host, trained: Trained, folder: Path, staging: Staging, typ
         staging.finish(name, file.write(staging.part(name), display_name(trained.run), licence, progress.advance))
     for path in filter(is_licence, merged.copied()):
         shutil.copyfile(path, staging.folder / path.name)
-    way = _way(staging.folder / name, file, type_name, context_of(config.get_text_config()))
+    way = _way(staging.folder / name, file, type_name, config)
     proof = verify(host, trained, folder, staging, way)
     use = f"```\n{in_llama_cpp(['-m', name], system_prompt_of(trained.run))}\n```"
+    use += tell_differences(host, config, tokenizer)
+    use += _for_ollama(host, staging, modelfile(name, tokenizer, stops_of(folder), system_prompt_of(trained.run)))
+    files.atomic_write_text(staging.folder / CARD_NAME, gguf_card(trained, folder, use, proof))
+
+
+def tell_differences(host: Host, config: Config, tokenizer: Tokenizer) -> str:
+    """Warn of what llama.cpp does otherwise with texts that the proof doesn't have; returns it for a card."""
+    messages = [ROUNDED] if are_stretched_between(config) else []
     if is_blind_to_marks(tokenizer):
         message = Message(
             "llama.cpp cuts scripts with combining marks, such as Hindi, into other tokens. Other texts are the same."
         )
+        messages.append(message)
+    for message in messages:
         host.warning("export-differs", message)
-        use += f"\n\n{message}"
-    use += _for_ollama(host, staging, modelfile(name, tokenizer, stops_of(folder), system_prompt_of(trained.run)))
-    files.atomic_write_text(staging.folder / CARD_NAME, gguf_card(trained, folder, use, proof))
+    return "".join(f"\n\n{message}" for message in messages)
 
 
 def _for_ollama(host: Host, staging: Staging, text: Modelfile | None) -> str:
@@ -120,9 +131,9 @@ def weights_of(merged: MergedModel) -> dict[str, Weight]:
     return merged.weights() | experts
 
 
-def _way(path: Path, file: GgufFile, type_name: str, context: int) -> Way:
+def _way(path: Path, file: GgufFile, type_name: str, config: Config) -> Way:
     """Return how a file is compared: it may lose what its numbers lose in transformers, rounded in the same way."""
-    formats = file.formats
+    formats, context = file.formats, context_of(config.get_text_config())
 
     def inputs(name: str, values: torch.Tensor) -> torch.Tensor:
         return types.rounded_input(values, formats[name]) if name in formats else values
@@ -131,9 +142,16 @@ def _way(path: Path, file: GgufFile, type_name: str, context: int) -> Way:
         f"gguf-{type_name}",
         lambda answers, tokenizer: measure(path, answers, tokenizer, context),
         EQUAL_NATS,
-        None if type_name == UNROUNDED else Rounding(file.rounded, inputs),
+        rounding_of(config, None if type_name == UNROUNDED else Rounding(file.rounded, inputs)),
         path.stat().st_size,
     )
+
+
+def rounding_of(config: Config, rounding: Rounding | None = None) -> Rounding | None:
+    """Return what a format rounds, and what llama.cpp turns otherwise with it; None where both are nothing."""
+    if not are_stretched_between(config):
+        return rounding
+    return replace(rounding or Rounding(lambda _, values: values), positions=stretch_as_llama_cpp)
 
 
 def measure(
