@@ -2055,6 +2055,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "it prepares a text by {step}"),
     QT_TRANSLATE_NOOP("Core", "it sees images as a whole"),
     QT_TRANSLATE_NOOP("Core", "it was saved by another run"),
+    QT_TRANSLATE_NOOP("Core", "its MLPs cap or scale their gates in another way"),
     QT_TRANSLATE_NOOP("Core", "its MLPs come behind attention"),
     QT_TRANSLATE_NOOP("Core", "its MLPs have the activation {name}"),
     QT_TRANSLATE_NOOP("Core", "its attention has a sliding window"),

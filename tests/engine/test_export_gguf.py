@@ -530,6 +530,32 @@ def test_without_memory_for_the_proof_the_file_says_so(tmp_path: Path) -> None:
     assert [event.data["code"] for event in events if event.type == "warning"] == ["memory-full"]
 
 
+@pytest.mark.usefixtures("unproven")
+@pytest.mark.parametrize("name", ["other words", "another template"])
+def test_without_memory_for_the_proof_texts_are_still_compared(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(*MUTANTS[name])
+    with pytest.raises(TunesmithError) as differs:
+        export(run_for_llama_cpp(tmp_path), tmp_path / "out", "gguf")
+    assert differs.value.code == "export-differs"
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("unproven")
+@pytest.mark.parametrize("form", ["gguf", "gguf-adapter"])
+def test_without_memory_for_the_proof_llama_cpp_still_loads_the_file(
+    form: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = writing.sources
+    monkeypatch.setattr(
+        writing, "sources", lambda *given: {name: source for name, source in own(*given).items() if "norm" not in name}
+    )
+    with pytest.raises(TunesmithError, match=r"llama\.cpp can't load the file"):
+        export(run_for_llama_cpp(tmp_path), tmp_path / "out", form)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.fixture
 def fill(tmp_path: Path, unproven: None) -> Callable[..., int]:
     """Export to a disk that is full from some write on, without the proof, which writes nothing large."""

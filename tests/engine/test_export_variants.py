@@ -27,6 +27,7 @@ LAYERS_BEFORE = {"num_hidden_layers": 4, "moe_layer_start_index": 2}
 GROUPS = {"n_group": 2, "topk_group": 1, "num_experts_per_tok": 1}
 
 YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 128}
+MINISTRAL = {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}
 SCALED = {"mscale": 0.707, "mscale_all_dim": 0.707}
 
 QUICK: list[tuple[str, Changes]] = [
@@ -130,6 +131,23 @@ OTHERWISE = "chosen or placed in another way"
         ("llama4_text", {"max_position_embeddings": 1 << 20, "attn_scale": 0.2}, "scaled in another way"),
         ("llama4_text", {"use_qk_norm": False}, "scaled in another way"),
         ("llama4_text", {"attention_bias": True}, "biases"),
+        ("qwen3", {"attention_bias": True}, "biases"),
+        ("olmo2", {"tie_word_embeddings": True}, "embedding is its head"),
+        ("gemma", {"hidden_act": "relu"}, "activation relu"),
+        ("llama", {"hidden_act": "gelu"}, "activation gelu"),
+        ("llama", {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "turn in another way"),
+        ("qwen3", {"rope_parameters": {"rope_type": "llama3", "factor": 4.0}}, "turn in another way"),
+        ("deepseek_v3", {"rope_parameters": {"rope_type": "linear", "factor": 4.0}}, "turn in another way"),
+        ("ministral3", {"rope_parameters": {**MINISTRAL, "mscale": 0.7, "mscale_all_dim": 0.7}}, "turn in another way"),
+        ("ministral3", {"rope_parameters": {**MINISTRAL, "attention_factor": 1.3}}, "turn in another way"),
+        ("ministral3", {"rope_parameters": {**MINISTRAL, "rope_type": "default"}}, "turn in another way"),
+        ("gpt_oss", {"swiglu_limit": 9.0}, "cap or scale their gates"),
+        ("gpt_oss", {"attention_bias": False}, "no biases"),
+        ("qwen2_moe", {"norm_topk_prob": True}, OTHERWISE),
+        ("qwen2_moe", {"use_sliding_window": True}, "sliding window"),
+        ("falcon_h1", {"attention_bias": True}, "biases"),
+        ("falcon_h1", {"mamba_conv_bias": False}, "no biases"),
+        ("mamba2", {"use_conv_bias": False}, "no biases"),
     ],
 )
 def test_a_variant_that_llama_cpp_computes_otherwise_is_refused(kind: str, changes: Changes, words: str) -> None:

@@ -10043,6 +10043,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>由另一次运行保存</translation>
     </message>
     <message>
+        <source>its MLPs cap or scale their gates in another way</source>
+        <translation>它的 MLP 以另一种方式限制或缩放门控</translation>
+    </message>
+    <message>
         <source>its attention has a sliding window</source>
         <translation>它的注意力使用滑动窗口</translation>
     </message>

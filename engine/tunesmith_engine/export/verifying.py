@@ -38,6 +38,7 @@ class Way:
         nats: mean divergence that two programs may have.
         rounding: of the format; None for one that rounds nothing.
         more_bytes: that the export takes in memory beside the trained model.
+        check: looks at what needs no trained model beside the export, with its tokenizer.
     """
 
     format: str
@@ -45,6 +46,7 @@ class Way:
     nats: float
     rounding: Rounding | None = None
     more_bytes: int = 0
+    check: Callable[[Tokenizer], None] = lambda _: None
 
 
 def verify(host: Host, trained: Trained, folder: Path, staging: Staging, way: Way) -> Proof | None:
@@ -61,12 +63,15 @@ def verify(host: Host, trained: Trained, folder: Path, staging: Staging, way: Wa
         The figures of an export that is equal, None where there is too little memory to measure them.
 
     Raises:
-        RunFailure: `export-differs` when it is not equal, with what differs.
+        RunFailure: `export-differs` when it is not equal, with what differs. Without memory for the trained model, when
+            the program that reads it refuses it or takes texts for other tokens.
     """
     num_numbers = sum(math.prod(tensor.shape) for tensor in read_weights(folder).values())
     if psutil.virtual_memory().available < num_numbers * BYTES_PER_NUMBER * SPARE_FACTOR + way.more_bytes:
         message = Message("There is too little memory to compare the file with the trained model. It was not verified.")
         host.warning("memory-full", message)
+        host.phase("verifying")
+        way.check(trained.tokenizer(folder))
         return None
     host.phase("verifying")
     tokenizer = trained.tokenizer(folder)

@@ -23,6 +23,7 @@ from tunesmith_engine.export.gguf.architecture import Architecture
 from tunesmith_engine.export.gguf.architectures import architecture_of
 from tunesmith_engine.export.gguf.config import Config
 from tunesmith_engine.export.gguf.export import (
+    check,
     check_libraries,
     file_name,
     measure,
@@ -89,7 +90,8 @@ def write_gguf_adapter(host: Host, trained: Trained, folder: Path, staging: Stag
         lambda answers, tokenizer: measure(path, answers, tokenizer, context, staging.folder / name),
         EQUAL_NATS,
         rounding_of(config),
-        more_bytes=path.stat().st_size,
+        path.stat().st_size,
+        lambda tokenizer: check(path, tokenizer, context, staging.folder / name),
     )
     proof = verify(host, trained, folder, staging, way)
     path.unlink()

@@ -13,6 +13,10 @@ from tunesmith_engine.export.gguf.config import Config
 
 Take = Callable[[torch.Tensor], torch.Tensor]
 
+SILU = ("silu", "swish")
+NEAR_GELU = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh")
+"""What llama.cpp computes by one formula, which is within 5e-4 of each of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -39,6 +43,11 @@ class Architecture:
             places; else the two halves of a head.
         centers: whether norms take the mean away.
         adds_one: whether norms are stored with the one that transformers adds when it computes them.
+        activations: those of MLPs that it computes.
+        biases: the settings of a config by which layers may have biases.
+        own_head: whether it wants a head beside the embedding.
+        turns_part: whether a part of a head may turn.
+        has_factors: whether frequencies of positions may each have a factor, as Llama 3's.
         problem: returns what llama.cpp would compute otherwise with a config, "" for nothing.
         more: writes the hyperparameters that other architectures don't have.
         around: writes what the config of a model for images says, of which this is the decoder.
@@ -59,6 +68,11 @@ class Architecture:
     rotates_pairs: bool = False
     centers: bool = False
     adds_one: bool = False
+    activations: tuple[str, ...] = SILU
+    biases: tuple[str, ...] = ()
+    own_head: bool = False
+    turns_part: bool = False
+    has_factors: bool = False
     problem: Callable[[Config], str] = lambda _: ""
     more: Callable[[GGUFWriter, Config], None] = lambda *_: None
     around: Callable[[GGUFWriter, Config], None] = lambda *_: None
@@ -90,16 +104,6 @@ def heads_problem(config: Config) -> str:
     """Say whether keys have fewer heads than queries, where llama.cpp knows no such thing."""
     same = config.num_key_value_heads == config.num_attention_heads
     return "" if same else Message("it has fewer keys than queries")
-
-
-def tied_problem(config: Config) -> str:
-    """Say whether the embedding is the head, where llama.cpp wants both."""
-    return Message("its embedding is its head") if config.tie_word_embeddings else ""
-
-
-def activation_problem(activation: str, *known: str) -> str:
-    """Say whether an MLP has another activation than llama.cpp computes."""
-    return "" if activation in known else Message("its MLPs have the activation {name}", name=activation)
 
 
 def window_problem(config: Config) -> str:

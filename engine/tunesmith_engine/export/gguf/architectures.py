@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tunesmith_core.errors import TunesmithError
 from tunesmith_engine.export.gguf.architecture import Architecture
+from tunesmith_engine.export.gguf.checks import problem_of
 from tunesmith_engine.export.gguf.config import Config
 from tunesmith_engine.export.gguf.dense import DENSE
 from tunesmith_engine.export.gguf.gemma import GEMMA
@@ -32,7 +33,7 @@ def architecture_of(config: Config) -> Architecture:
             known=", ".join(sorted(ARCHITECTURES)),
         )
     architecture = ARCHITECTURES[kind].variant(config) or ARCHITECTURES[kind]
-    if problem := architecture.problem(config):
+    if problem := problem_of(architecture, config):
         raise TunesmithError(
             "export-unsupported",
             "This model of type {kind} can't be exported as GGUF: {problem}.",

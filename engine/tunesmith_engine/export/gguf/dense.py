@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gguf import MODEL_ARCH, GGUFWriter
 
 from tunesmith_core.messages import Message
 from tunesmith_engine.export.gguf.architecture import (
+    NEAR_GELU,
     Architecture,
-    activation_problem,
     add_sections,
     add_windows,
     num_layers,
     pattern_problem,
     sections_problem,
-    tied_problem,
 )
 from tunesmith_engine.export.gguf.config import Config
 
@@ -28,26 +30,12 @@ def _smollm3_problem(config: Config) -> str:
     return "" if list(config.no_rope_layers) == expected else Message("other layers than usual know no positions")
 
 
-def _stablelm_problem(config: Config) -> str:
-    if config.qk_layernorm:
-        return Message("its queries and keys have norms")
-    return tied_problem(config) or activation_problem(config.hidden_act, "silu")
-
-
-def _phi_problem(config: Config) -> str:
-    if config.qk_layernorm:
-        return Message("its queries and keys have norms")
-    return tied_problem(config) or activation_problem(config.hidden_act, "gelu_new")
+def _norms_problem(config: Config) -> str:
+    return Message("its queries and keys have norms") if config.qk_layernorm else ""
 
 
 def _starcoder2_problem(config: Config) -> str:
-    if not config.use_bias:
-        return Message("its layers have no biases")
-    return activation_problem(config.hidden_act, "gelu_pytorch_tanh")
-
-
-def _nemotron_problem(config: Config) -> str:
-    return tied_problem(config) or activation_problem(config.hidden_act, "relu2")
+    return "" if config.use_bias else Message("its layers have no biases")
 
 
 def _olmo(writer: GGUFWriter, config: Config) -> None:
@@ -82,12 +70,18 @@ def _cohere_problem(config: Config) -> str:
         return Message("its queries and keys have norms")
     if not config.use_qk_norm and num_layers(config) >= 64:
         return Message("its queries and keys have no norms")
-    return Message("its layers have biases") if config.attention_bias else ""
+    return ""
 
 
 def _cohere2(writer: GGUFWriter, config: Config) -> None:
     add_windows(writer, config)
     writer.add_logit_scale(config.logit_scale)
+
+
+def stretches_as_ministral(rope: Mapping[str, Any]) -> bool:  # Any: JSON values
+    """Return whether positions are stretched, and attention scaled, in the one way that llama.cpp has for Mistral's."""
+    scales = (rope.get("mscale"), rope.get("mscale_all_dim"), rope.get("attention_factor"))
+    return rope.get("rope_type") == "yarn" and scales == (1, 1, None) and "llama_4_scaling_beta" in rope
 
 
 def _ministral3(writer: GGUFWriter, config: Config) -> None:
@@ -96,8 +90,7 @@ def _ministral3(writer: GGUFWriter, config: Config) -> None:
 
 
 def _ministral3_problem(config: Config) -> str:
-    missing = {"mscale_all_dim", "llama_4_scaling_beta"} - config.rope_parameters.keys()
-    return Message("its positions turn in another way") if missing else ""
+    return "" if stretches_as_ministral(config.rope_parameters) else Message("its positions turn in another way")
 
 
 def _deepstack(writer: GGUFWriter, config: Config) -> None:
@@ -105,34 +98,62 @@ def _deepstack(writer: GGUFWriter, config: Config) -> None:
     writer.add_num_deepstack_layers(len(config.vision_config.deepstack_visual_indexes))
 
 
+_OF_LLAMA = ("attention_bias", "mlp_bias")
+
 QWEN3_VL = Architecture(MODEL_ARCH.QWEN3VL, more=add_sections, around=_deepstack, problem=sections_problem)
 
 DENSE = {
-    "llama": Architecture(MODEL_ARCH.LLAMA, rotates_pairs=True),
-    "mistral": Architecture(MODEL_ARCH.LLAMA, rotates_pairs=True, within_window=True),
-    "granite": Architecture(MODEL_ARCH.GRANITE, rotates_pairs=True, more=add_granite),
+    "llama": Architecture(MODEL_ARCH.LLAMA, rotates_pairs=True, has_factors=True, biases=_OF_LLAMA),
+    "mistral": Architecture(MODEL_ARCH.LLAMA, rotates_pairs=True, has_factors=True, within_window=True),
+    "granite": Architecture(
+        MODEL_ARCH.GRANITE, rotates_pairs=True, has_factors=True, biases=_OF_LLAMA, more=add_granite
+    ),
     "ministral3": Architecture(MODEL_ARCH.MISTRAL3, rotates_pairs=True, more=_ministral3, problem=_ministral3_problem),
     "qwen2_vl_text": Architecture(MODEL_ARCH.QWEN2VL, more=add_sections, problem=sections_problem),
     "qwen2_5_vl_text": Architecture(MODEL_ARCH.QWEN2VL, more=add_sections, problem=sections_problem),
     "qwen3_vl_text": QWEN3_VL,
-    "olmo3": Architecture(MODEL_ARCH.OLMO2, more=add_windows),
-    "seed_oss": Architecture(MODEL_ARCH.SEED_OSS),
-    "glm4": Architecture(MODEL_ARCH.GLM4, rotates_pairs=False),
+    "olmo3": Architecture(MODEL_ARCH.OLMO2, own_head=True, more=add_windows),
+    "seed_oss": Architecture(MODEL_ARCH.SEED_OSS, biases=("attention_bias",)),
+    "glm4": Architecture(MODEL_ARCH.GLM4, turns_part=True, biases=("attention_bias",)),
     "ernie4_5": Architecture(MODEL_ARCH.ERNIE4_5),
-    "exaone4": Architecture(MODEL_ARCH.EXAONE4, more=_exaone4, problem=_exaone4_problem),
-    "starcoder2": Architecture(MODEL_ARCH.STARCODER2, centers=True, within_window=True, problem=_starcoder2_problem),
-    "stablelm": Architecture(MODEL_ARCH.STABLELM, centers=True, problem=_stablelm_problem),
-    "phi": Architecture(MODEL_ARCH.PHI2, centers=True, problem=_phi_problem),
+    "exaone4": Architecture(MODEL_ARCH.EXAONE4, has_factors=True, more=_exaone4, problem=_exaone4_problem),
+    "starcoder2": Architecture(
+        MODEL_ARCH.STARCODER2,
+        centers=True,
+        activations=NEAR_GELU,
+        biases=("use_bias",),
+        within_window=True,
+        problem=_starcoder2_problem,
+    ),
+    "stablelm": Architecture(
+        MODEL_ARCH.STABLELM, centers=True, own_head=True, turns_part=True, problem=_norms_problem
+    ),
+    "phi": Architecture(
+        MODEL_ARCH.PHI2,
+        centers=True,
+        activations=NEAR_GELU,
+        own_head=True,
+        turns_part=True,
+        problem=_norms_problem,
+    ),
     "olmo": Architecture(MODEL_ARCH.OLMO, centers=True, rotates_pairs=True, more=_olmo),
     "cohere": Architecture(MODEL_ARCH.COMMAND_R, centers=True, more=_cohere, problem=_cohere_problem),
-    "nemotron": Architecture(MODEL_ARCH.NEMOTRON, centers=True, adds_one=True, problem=_nemotron_problem),
-    "arcee": Architecture(MODEL_ARCH.ARCEE, rotates_pairs=True),
+    "nemotron": Architecture(
+        MODEL_ARCH.NEMOTRON,
+        centers=True,
+        adds_one=True,
+        activations=("relu2",),
+        biases=_OF_LLAMA,
+        own_head=True,
+        turns_part=True,
+    ),
+    "arcee": Architecture(MODEL_ARCH.ARCEE, rotates_pairs=True, has_factors=True, activations=("relu2",)),
     "hunyuan_v1_dense": Architecture(MODEL_ARCH.HUNYUAN_DENSE),
-    "cohere2": Architecture(MODEL_ARCH.COHERE2, rotates_pairs=False, more=_cohere2),
+    "cohere2": Architecture(MODEL_ARCH.COHERE2, more=_cohere2),
     "smollm3": Architecture(MODEL_ARCH.SMOLLM3, rotates_pairs=True, problem=_smollm3_problem),
     "qwen2": Architecture(MODEL_ARCH.QWEN2, problem=qwen_problem),
     "qwen3": Architecture(MODEL_ARCH.QWEN3, problem=qwen_problem),
-    "olmo2": Architecture(MODEL_ARCH.OLMO2),
-    "phi3": Architecture(MODEL_ARCH.PHI3),
+    "olmo2": Architecture(MODEL_ARCH.OLMO2, own_head=True),
+    "phi3": Architecture(MODEL_ARCH.PHI3, turns_part=True),
 }
 """By the model_type of config.json."""

@@ -26,7 +26,7 @@ from tunesmith_engine.export.gguf.config import Config
 from tunesmith_engine.export.gguf.llama_cpp import LlamaCpp
 from tunesmith_engine.export.gguf.modelfile import MODELFILE_NAME, Modelfile, modelfile
 from tunesmith_engine.export.gguf.positions import ROUNDED, are_stretched_between, stretch_as_llama_cpp
-from tunesmith_engine.export.gguf.proof import ask_file, plain_token
+from tunesmith_engine.export.gguf.proof import ask_file, check_texts, plain_token
 from tunesmith_engine.export.gguf.tokenizer import is_blind_to_marks
 from tunesmith_engine.export.gguf.writing import GgufFile, Weights
 from tunesmith_engine.export.merged_card import gguf_card
@@ -144,6 +144,7 @@ def _way(path: Path, file: GgufFile, type_name: str, config: Config) -> Way:
         EQUAL_NATS,
         rounding_of(config, None if type_name == UNROUNDED else Rounding(file.rounded, inputs)),
         path.stat().st_size,
+        lambda tokenizer: check(path, tokenizer, context),
     )
 
 
@@ -160,6 +161,15 @@ def measure(
     """Return how far a file in llama.cpp is from the trained model; see `ask_file`."""
     with LlamaCpp(path, context, plain_token(tokenizer), adapter) as llama:
         return ask_file(llama, answers, tokenizer)
+
+
+def check(path: Path, tokenizer: Tokenizer, context: int, adapter: Path | None = None) -> None:
+    """Check that llama.cpp loads a file and takes texts for the same tokens; see `check_texts`.
+
+    The file is mapped into memory, so that this needs little of it.
+    """
+    with LlamaCpp(path, context, plain_token(tokenizer), adapter) as llama:
+        check_texts(llama, tokenizer)
 
 
 def file_name(trained: Trained, ending: str) -> str:

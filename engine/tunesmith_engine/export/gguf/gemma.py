@@ -5,7 +5,13 @@ from __future__ import annotations
 from gguf import MODEL_ARCH, GGUFWriter
 
 from tunesmith_core.messages import Message
-from tunesmith_engine.export.gguf.architecture import Architecture, add_windows, num_layers, pattern_problem
+from tunesmith_engine.export.gguf.architecture import (
+    NEAR_GELU,
+    Architecture,
+    add_windows,
+    num_layers,
+    pattern_problem,
+)
 from tunesmith_engine.export.gguf.config import Config
 
 
@@ -57,11 +63,14 @@ def _gemma4_problem(config: Config) -> str:
 
 
 GEMMA = {
-    "gemma": Architecture(MODEL_ARCH.GEMMA, adds_one=True),
-    "gemma2": Architecture(MODEL_ARCH.GEMMA2, adds_one=True, problem=lambda config: _problem(config, 2)),
-    "gemma3_text": Architecture(MODEL_ARCH.GEMMA3, adds_one=True, problem=_gemma3_problem),
+    "gemma": Architecture(MODEL_ARCH.GEMMA, adds_one=True, activations=NEAR_GELU),
+    "gemma2": Architecture(
+        MODEL_ARCH.GEMMA2, adds_one=True, activations=NEAR_GELU, problem=lambda config: _problem(config, 2)
+    ),
+    "gemma3_text": Architecture(MODEL_ARCH.GEMMA3, adds_one=True, activations=NEAR_GELU, problem=_gemma3_problem),
     "gemma4_text": Architecture(
         MODEL_ARCH.GEMMA4,
+        activations=NEAR_GELU,
         problem=_gemma4_problem,
         more=_gemma4,
         renamed=_gemma4_name,

@@ -8,13 +8,10 @@ import torch
 from gguf import MODEL_ARCH, GGUFWriter
 
 from tunesmith_core.messages import Message
-from tunesmith_engine.export.gguf.architecture import Architecture, Part, activation_problem, tied_problem
+from tunesmith_engine.export.gguf.architecture import NEAR_GELU, Architecture, Part
 from tunesmith_engine.export.gguf.config import Config
 
 _OF_CONV1D = (".c_attn.weight", ".c_proj.weight", ".c_fc.weight")
-
-NEAR_GELU = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh")
-"""What llama.cpp computes by one formula, which is within 5e-4 of each of them."""
 
 
 def _by_kind(config: Config, name: str, weight: torch.Tensor) -> torch.Tensor:
@@ -41,9 +38,8 @@ def _gpt2_split(_config: Config, name: str, shape: tuple[int, ...]) -> Mapping[s
 
 
 def _gpt2_problem(config: Config) -> str:
-    if not config.scale_attn_weights or config.scale_attn_by_inverse_layer_idx:
-        return Message("its attention is scaled in another way")
-    return activation_problem(config.activation_function, *NEAR_GELU)
+    otherwise = not config.scale_attn_weights or config.scale_attn_by_inverse_layer_idx
+    return Message("its attention is scaled in another way") if otherwise else ""
 
 
 def _gpt_neox(writer: GGUFWriter, config: Config) -> None:
@@ -51,9 +47,7 @@ def _gpt_neox(writer: GGUFWriter, config: Config) -> None:
 
 
 def _gpt_neox_problem(config: Config) -> str:
-    if not config.attention_bias:
-        return Message("its layers have no biases")
-    return tied_problem(config) or activation_problem(config.hidden_act, *NEAR_GELU)
+    return "" if config.attention_bias else Message("its layers have no biases")
 
 
 def _bloom_problem(config: Config) -> str:
@@ -66,9 +60,7 @@ def _falcon_problem(config: Config) -> str:
         return Message("its positions turn in another way")
     if not config.parallel_attn and not config.new_decoder_architecture:
         return Message("its MLPs come behind attention")
-    if config.bias:
-        return Message("its layers have biases")
-    return activation_problem(config.activation, *NEAR_GELU)
+    return ""
 
 
 def _mpt(writer: GGUFWriter, config: Config) -> None:
@@ -86,9 +78,19 @@ def _mpt_problem(config: Config) -> str:
 
 
 GPT = {
-    "gpt2": Architecture(MODEL_ARCH.GPT2, centers=True, problem=_gpt2_problem, split=_gpt2_split),
+    "gpt2": Architecture(
+        MODEL_ARCH.GPT2, centers=True, activations=NEAR_GELU, problem=_gpt2_problem, split=_gpt2_split
+    ),
     "gpt_neox": Architecture(
-        MODEL_ARCH.GPTNEOX, centers=True, problem=_gpt_neox_problem, more=_gpt_neox, laid_out=_by_kind
+        MODEL_ARCH.GPTNEOX,
+        centers=True,
+        activations=NEAR_GELU,
+        biases=("attention_bias",),
+        own_head=True,
+        turns_part=True,
+        problem=_gpt_neox_problem,
+        more=_gpt_neox,
+        laid_out=_by_kind,
     ),
     "bloom": Architecture(
         MODEL_ARCH.BLOOM,
@@ -97,7 +99,9 @@ GPT = {
         renamed=lambda name: name.removeprefix("transformer."),
         laid_out=_by_kind,
     ),
-    "falcon": Architecture(MODEL_ARCH.FALCON, centers=True, problem=_falcon_problem, laid_out=_by_kind),
+    "falcon": Architecture(
+        MODEL_ARCH.FALCON, centers=True, activations=NEAR_GELU, problem=_falcon_problem, laid_out=_by_kind
+    ),
     "mpt": Architecture(MODEL_ARCH.MPT, centers=True, problem=_mpt_problem, more=_mpt),
 }
 """By the model_type of config.json."""

@@ -54,7 +54,15 @@ def _granite_variant(config: Config) -> Architecture | None:
     if "linear_attention" in config.layer_types:
         return None
     arch = MODEL_ARCH.GRANITE_MOE if config.num_local_experts else MODEL_ARCH.GRANITE
-    return Architecture(arch, rotates_pairs=True, more=_granite_layers, renamed=granite_name, split=granite_split)
+    return Architecture(
+        arch,
+        rotates_pairs=True,
+        has_factors=True,
+        biases=("attention_bias",),
+        more=_granite_layers,
+        renamed=granite_name,
+        split=granite_split,
+    )
 
 
 def _falcon_problem(config: Config) -> str:
@@ -95,6 +103,7 @@ def _falcon_laid_out(config: Config, name: str, weight: torch.Tensor) -> torch.T
 
 _QWEN35 = Architecture(
     MODEL_ARCH.QWEN35,
+    turns_part=True,
     problem=gated_delta.problem,
     more=gated_delta.add_hyperparameters,
     laid_out=gated_delta.laid_out,
@@ -105,6 +114,7 @@ HYBRIDS = {
     "qwen3_5_moe_text": replace(_QWEN35, arch=MODEL_ARCH.QWEN35MOE, more=_gated_delta_moe),
     "qwen3_next": Architecture(
         MODEL_ARCH.QWEN3NEXT,
+        turns_part=True,
         problem=lambda config: gated_delta.problem(config) or all_sparse_problem(config),
         more=_gated_delta_moe,
         laid_out=gated_delta.laid_out_next,
@@ -120,6 +130,8 @@ HYBRIDS = {
     "granitemoehybrid": Architecture(
         MODEL_ARCH.GRANITE_HYBRID,
         rotates_pairs=True,
+        has_factors=True,
+        biases=("attention_bias",),
         problem=mamba.problem,
         more=_granite,
         renamed=granite_name,
@@ -130,6 +142,9 @@ HYBRIDS = {
     ),
     "falcon_h1": Architecture(
         MODEL_ARCH.FALCON_H1,
+        turns_part=True,
+        has_factors=True,
+        biases=("mlp_bias",),
         problem=_falcon_problem,
         more=mamba.add_hyperparameters,
         split=mamba.split,

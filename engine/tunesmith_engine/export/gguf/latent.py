@@ -11,6 +11,7 @@ from gguf import MODEL_ARCH, ExpertGatingFuncType, GGUFWriter
 from tunesmith_core.messages import Message
 from tunesmith_engine.export.gguf.architecture import Architecture, Part, num_layers
 from tunesmith_engine.export.gguf.config import Config
+from tunesmith_engine.export.gguf.dense import stretches_as_ministral
 from tunesmith_engine.export.gguf.mixtures import PLACED_OTHERWISE, add_rated_experts, num_dense
 
 
@@ -56,7 +57,7 @@ def _by_softmax(writer: GGUFWriter, config: Config) -> None:
 def _is_stretched_alike(rope: Mapping[str, Any]) -> bool:  # Any: JSON values
     """Return whether stretched positions change how attention is scaled, not how far queries and keys are turned."""
     if rope.get("rope_type", "default") != "yarn":
-        return True
+        return rope.get("rope_type", "default") == "default"
     scale = rope.get("mscale")
     return bool(scale) and scale == rope.get("mscale_all_dim") and rope.get("attention_factor") is None
 
@@ -70,7 +71,7 @@ def _problem(config: Config) -> str:
     # llama.cpp knows by the number of layers whether queries are latent, too.
     if (config.q_lora_rank is None) != (num_layers(config) in (26, 27)):
         return Message("its queries are made in another way")
-    return Message("its layers have biases") if config.attention_bias else ""
+    return ""
 
 
 def _mistral4(writer: GGUFWriter, config: Config) -> None:
@@ -80,8 +81,8 @@ def _mistral4(writer: GGUFWriter, config: Config) -> None:
 
 
 def _mistral4_problem(config: Config) -> str:
-    missing = {"original_max_position_embeddings", "llama_4_scaling_beta"} - config.rope_parameters.keys()
-    return Message("its positions turn in another way") if missing else _problem(config)
+    stretched = stretches_as_ministral(config.rope_parameters)
+    return _problem(config) if stretched else Message("its positions turn in another way")
 
 
 def _deepseek_v2_problem(config: Config) -> str:
@@ -90,6 +91,7 @@ def _deepseek_v2_problem(config: Config) -> str:
 
 _LATENT = Architecture(
     MODEL_ARCH.DEEPSEEK2,
+    turns_part=True,
     problem=_problem,
     more=_more,
     split=split,

@@ -44,6 +44,8 @@ class LlamaCpp:
         parameters.n_ctx, parameters.n_parallel = context, 1
         parameters.warmup = parameters.fit_params = False
         parameters.n_gpu_layers = 0
+        # Matrices stay where the file is mapped; put in another order, they would take as much memory again.
+        parameters.no_extra_bufts = True
         parameters.cpuparams.n_threads = max(1, torch.get_num_threads())
         # The file is judged, so what was read is kept in 32 bits, not in the 16 that programs mostly have for it.
         parameters.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED

@@ -53,7 +53,9 @@ def add_hyperparameters(writer: GGUFWriter, config: Config) -> None:
 
 
 def problem(config: Config) -> str:
-    """Say whether steps of time have bounds, which llama.cpp doesn't have."""
+    """Say whether steps of time have bounds, which llama.cpp doesn't have, or convolutions no biases."""
+    if not getattr(config, "mamba_conv_bias", getattr(config, "use_conv_bias", True)):
+        return Message("its layers have no biases")
     low, high = config.time_step_limit
     return "" if low == 0 and math.isinf(high) else Message("the time steps of its scans have limits")
 

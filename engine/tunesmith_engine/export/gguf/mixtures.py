@@ -72,6 +72,13 @@ def _gpt_oss(writer: GGUFWriter, config: Config) -> None:
     writer.add_sliding_window(config.sliding_window)
 
 
+def _gpt_oss_problem(config: Config) -> str:
+    if not config.attention_bias:
+        return Message("its layers have no biases")
+    usual = (config.swiglu_alpha, config.swiglu_limit) == (1.702, 7.0)
+    return "" if usual else Message("its MLPs cap or scale their gates in another way")
+
+
 def granite_name(name: str) -> str:
     """Return the name that a weight had in the files before transformers named experts alike."""
     name = name.replace(".block_sparse_moe.router.weight", ".block_sparse_moe.router.layer.weight")
@@ -94,7 +101,7 @@ def _afmoe_problem(config: Config) -> str:
         return Message("its embedding has another scale")
     if not config.num_shared_experts:
         return PLACED_OTHERWISE
-    return pattern_problem(config, 4) or (Message("its layers have biases") if config.attention_bias else "")
+    return pattern_problem(config, 4)
 
 
 _CHUNK = 8192
@@ -119,7 +126,7 @@ def _llama4_problem(config: Config) -> str:
         return Message("its layers see other chunks of a text")
     if (is_long and not tuned) or config.use_qk_norm == (config.num_local_experts == 128):
         return Message("its attention is scaled in another way")
-    return Message("its layers have biases") if config.attention_bias else ""
+    return ""
 
 
 def _granite_shared(writer: GGUFWriter, config: Config) -> None:
@@ -156,6 +163,10 @@ def _olmoe_problem(config: Config) -> str:
     return "" if same and not config.norm_topk_prob else Message("it has fewer keys than queries, or other experts")
 
 
+def _qwen2_problem(config: Config) -> str:
+    return PLACED_OTHERWISE if config.norm_topk_prob else qwen_problem(config)
+
+
 def all_sparse_problem(config: Config) -> str:
     """Say whether some layers have no experts, or experts are chosen in another way than Qwen's are."""
     dense = getattr(config, "mlp_only_layers", None) or getattr(config, "decoder_sparse_step", 1) != 1
@@ -184,9 +195,7 @@ def _ernie(writer: GGUFWriter, config: Config) -> None:
 
 def _ernie_problem(config: Config) -> str:
     to_the_last = config.moe_layer_end_index in (-1, num_layers(config) - 1)
-    if not to_the_last or config.moe_layer_interval != 1:
-        return PLACED_OTHERWISE
-    return Message("its layers have biases") if config.use_bias else ""
+    return "" if to_the_last and config.moe_layer_interval == 1 else PLACED_OTHERWISE
 
 
 def _ernie_laid_out(_config: Config, name: str, weight: torch.Tensor) -> torch.Tensor:
@@ -200,10 +209,8 @@ def _hunyuan(writer: GGUFWriter, config: Config) -> None:
 
 
 def _hunyuan_problem(config: Config) -> str:
-    if isinstance(config.moe_topk, list):
-        # It says how many are chosen in each layer.
-        return PLACED_OTHERWISE
-    return Message("its layers have biases") if config.attention_bias else ""
+    # A list says how many are chosen in each layer.
+    return PLACED_OTHERWISE if isinstance(config.moe_topk, list) else ""
 
 
 def _lfm2_problem(config: Config) -> str:
@@ -216,27 +223,47 @@ def _lfm2_moe(writer: GGUFWriter, config: Config) -> None:
     writer.add_shortconv_l_cache(config.conv_L_cache)
 
 
-_GRANITE_MOE = Architecture(MODEL_ARCH.GRANITE_MOE, rotates_pairs=True, more=add_granite_moe, renamed=granite_name)
+_GRANITE_MOE = Architecture(
+    MODEL_ARCH.GRANITE_MOE,
+    rotates_pairs=True,
+    has_factors=True,
+    biases=("attention_bias",),
+    more=add_granite_moe,
+    renamed=granite_name,
+)
 
 MIXTURES = {
     "granitemoe": _GRANITE_MOE,
     "granitemoeshared": replace(_GRANITE_MOE, more=_granite_shared, split=granite_split),
-    "mixtral": Architecture(MODEL_ARCH.LLAMA, rotates_pairs=True, more=add_experts),
-    "qwen2_moe": Architecture(MODEL_ARCH.QWEN2MOE, more=add_experts),
+    "mixtral": Architecture(MODEL_ARCH.LLAMA, rotates_pairs=True, has_factors=True, more=add_experts),
+    "qwen2_moe": Architecture(MODEL_ARCH.QWEN2MOE, own_head=True, more=add_experts, problem=_qwen2_problem),
     "qwen3_moe": Architecture(MODEL_ARCH.QWEN3MOE, more=add_experts, problem=all_sparse_problem),
     "qwen3_vl_moe_text": replace(
         QWEN3_VL, arch=MODEL_ARCH.QWEN3VLMOE, more=_qwen3_vl_moe, problem=_qwen3_vl_moe_problem
     ),
-    "olmoe": Architecture(MODEL_ARCH.OLMOE, more=add_experts, problem=_olmoe_problem),
-    "gpt_oss": Architecture(MODEL_ARCH.GPT_OSS, more=_gpt_oss, experts_transposed=True, experts_alternate=True),
-    "glm4_moe": Architecture(MODEL_ARCH.GLM4_MOE, more=add_rated_experts),
+    "olmoe": Architecture(MODEL_ARCH.OLMOE, own_head=True, more=add_experts, problem=_olmoe_problem),
+    "gpt_oss": Architecture(
+        MODEL_ARCH.GPT_OSS,
+        biases=("attention_bias",),
+        own_head=True,
+        problem=_gpt_oss_problem,
+        more=_gpt_oss,
+        experts_transposed=True,
+        experts_alternate=True,
+    ),
+    "glm4_moe": Architecture(
+        MODEL_ARCH.GLM4_MOE, turns_part=True, biases=("attention_bias",), more=add_rated_experts
+    ),
     "dots1": Architecture(
         MODEL_ARCH.DOTS1,
+        own_head=True,
         problem=lambda config: heads_problem(config) or window_problem(config),
         more=add_rated_experts,
     ),
-    "minimax_m2": Architecture(MODEL_ARCH.MINIMAXM2, more=add_rated_experts),
-    "llama4_text": Architecture(MODEL_ARCH.LLAMA4, problem=_llama4_problem, more=_llama4, experts_transposed=True),
+    "minimax_m2": Architecture(MODEL_ARCH.MINIMAXM2, own_head=True, turns_part=True, more=add_rated_experts),
+    "llama4_text": Architecture(
+        MODEL_ARCH.LLAMA4, has_factors=True, problem=_llama4_problem, more=_llama4, experts_transposed=True
+    ),
     "afmoe": Architecture(MODEL_ARCH.AFMOE, problem=_afmoe_problem, more=_afmoe),
     "ernie4_5_moe": Architecture(
         MODEL_ARCH.ERNIE4_5_MOE,

@@ -46,10 +46,19 @@ def ask_file(llama: LlamaCpp, answers: Sequence[Answer], tokenizer: Tokenizer) -
     Raises:
         RunFailure: `export-differs` when tokens, chat template or stop tokens differ, with what does.
     """
+    check_texts(llama, tokenizer)
+    return figures_of([_compare(llama, answer) for answer in answers])
+
+
+def check_texts(llama: LlamaCpp, tokenizer: Tokenizer) -> None:
+    """Check that a file takes texts and chats for the same tokens, and ends answers as the tokenizer does.
+
+    Raises:
+        RunFailure: `export-differs`, with what does.
+    """
     _check_tokens(llama, tokenizer)
     _check_template(llama, tokenizer)
     _check_stops(llama, tokenizer)
-    return figures_of([_compare(llama, answer) for answer in answers])
 
 
 def plain_token(tokenizer: Tokenizer) -> int:

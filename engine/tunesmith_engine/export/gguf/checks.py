@@ -1,0 +1,44 @@
+"""What the config of any type may say that llama.cpp doesn't compute, or not for this type."""
+
+from __future__ import annotations
+
+from tunesmith_core.messages import Message
+from tunesmith_engine.export.gguf.architecture import Architecture
+from tunesmith_engine.export.gguf.config import Config
+
+_ACTIVATIONS = ("hidden_act", "hidden_activation", "activation_function", "activation")
+_BIASES = (
+    "attention_bias",
+    "attention_out_bias",
+    "mlp_bias",
+    "use_bias",
+    "conv_bias",
+    "projectors_bias",
+    "mamba_proj_bias",
+    "bias",
+)
+
+
+def problem_of(architecture: Architecture, config: Config) -> str:
+    """Return what llama.cpp would compute otherwise with a config, "" for nothing."""
+    checks = (_activation_problem, _positions_problem, _weights_problem)
+    return architecture.problem(config) or next(filter(None, (check(architecture, config) for check in checks)), "")
+
+
+def _activation_problem(architecture: Architecture, config: Config) -> str:
+    known = architecture.activations
+    name = next(filter(None, (getattr(config, each, None) for each in _ACTIVATIONS)), known[0])
+    return "" if name in known else Message("its MLPs have the activation {name}", name=name)
+
+
+def _positions_problem(architecture: Architecture, config: Config) -> str:
+    rope = getattr(config, "rope_parameters", None) or {}
+    is_partial = (rope.get("partial_rotary_factor") or 1.0) != 1.0 and not architecture.turns_part
+    has_factors = rope.get("rope_type") == "llama3" and not architecture.has_factors
+    return Message("its positions turn in another way") if is_partial or has_factors else ""
+
+
+def _weights_problem(architecture: Architecture, config: Config) -> str:
+    if any(getattr(config, name, None) is True for name in _BIASES if name not in architecture.biases):
+        return Message("its layers have biases")
+    return Message("its embedding is its head") if architecture.own_head and config.tie_word_embeddings else ""
