@@ -169,7 +169,6 @@ def test_stretching_that_llama_cpp_rounds_is_told_and_allowed_for(form: Any, tru
     rope = {**ROUNDED_YARN, "truncate": truncate}
     run = run_for_llama_cpp(tmp_path, "qwen3", rope_parameters=rope, initializer_range=0.3)
     answer = export(run, tmp_path / "out", form)["proof"]
-    assert (answer["rounding"] is None) is truncate
     told = "rounds where the stretching" in (tmp_path / "out/README.md").read_text(encoding="utf-8")
     assert told is not truncate
     if truncate:
@@ -304,6 +303,14 @@ def test_llama_cpp_adds_an_adapter_as_peft_does(kind: str, method: dict[str, Any
     assert (answer["passed"], answer["agreement"], answer["num_prompts"]) == (True, 1, 20)
     assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".gguf", ".json", ".md"}
     assert "--lora" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+
+
+def test_an_adapter_is_kept_where_the_base_in_16_bits_chooses_other_experts(tmp_path: Path) -> None:
+    run = run_for_llama_cpp(tmp_path, "qwen3_5_moe_text")
+    run, _ = trained_run(Path(run.load_spec().model.path), target_modules=["v_proj"])
+    answer = export(run, tmp_path / "out", "gguf-adapter")["proof"]
+    assert answer["passed"] is True
+    assert answer["least_agreement"] == 0
 
 
 def test_an_adapter_with_its_own_ranks_is_scaled_right(tmp_path: Path) -> None:

@@ -133,26 +133,37 @@ def weights_of(merged: MergedModel) -> dict[str, Weight]:
 
 def _way(path: Path, file: GgufFile, type_name: str, config: Config) -> Way:
     """Return how a file is compared: it may lose what its numbers lose in transformers, rounded in the same way."""
-    formats, context = file.formats, context_of(config.get_text_config())
-
-    def inputs(name: str, values: torch.Tensor) -> torch.Tensor:
-        return types.rounded_input(values, formats[name]) if name in formats else values
-
+    context = context_of(config.get_text_config())
     return Way(
         f"gguf-{type_name}",
         lambda answers, tokenizer: measure(path, answers, tokenizer, context),
         EQUAL_NATS,
-        rounding_of(config, None if type_name == UNROUNDED else Rounding(file.rounded, inputs)),
+        rounding_of(config, None if type_name == UNROUNDED else file),
         path.stat().st_size,
         lambda tokenizer: check(path, tokenizer, context),
     )
 
 
-def rounding_of(config: Config, rounding: Rounding | None = None) -> Rounding | None:
-    """Return what a format rounds, and what llama.cpp turns otherwise with it; None where both are nothing."""
+def rounding_of(config: Config, file: GgufFile | None) -> Rounding | None:
+    """Return what a file rounds, and what llama.cpp turns otherwise with its model; None where both are nothing.
+
+    Args:
+        config: of the model.
+        file: None for one whose numbers llama.cpp takes as they are.
+    """
+    rounding = _rounding_in(file) if file else None
     if not are_stretched_between(config):
         return rounding
     return replace(rounding or Rounding(lambda _, values: values), positions=stretch_as_llama_cpp)
+
+
+def _rounding_in(file: GgufFile) -> Rounding:
+    formats = file.formats
+
+    def inputs(name: str, values: torch.Tensor) -> torch.Tensor:
+        return types.rounded_input(values, formats[name]) if name in formats else values
+
+    return Rounding(file.rounded, inputs)
 
 
 def measure(
