@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAccessible
+from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QLabel, QScrollArea, QWidget
 
 from tunesmith_gui.widgets.safe_label import ElidedLabel
 
 TOLERANCE_PX = 2
+LAYOUT_TRIES, LAYOUT_WAIT_MS = 50, 20
 
 INTERACTIVE = {
     QAccessible.Role.Button,
@@ -60,7 +62,18 @@ def _named_by_owner(widget: QWidget) -> bool:
 
 
 def clipped(root: QWidget) -> list[str]:
-    """Words that are cut off: labels and buttons with less room than they ask for, and pages that are too wide."""
+    """Words that stay cut off: labels and buttons with less room than they ask for, and pages that are too wide.
+
+    Words that have just changed are laid out by the events to come, which are given time.
+    """
+    for _ in range(LAYOUT_TRIES):
+        if not _clipped_now(root):
+            return []
+        QTest.qWait(LAYOUT_WAIT_MS)
+    return _clipped_now(root)
+
+
+def _clipped_now(root: QWidget) -> list[str]:
     result = []
     for widget in shown_widgets(root):
         if isinstance(widget, QLabel) and not isinstance(widget, ElidedLabel) and widget.text():
