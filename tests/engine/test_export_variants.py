@@ -159,6 +159,12 @@ def test_a_variant_that_llama_cpp_computes_otherwise_is_refused(kind: str, chang
     assert refusal.value.code == "export-unsupported"
 
 
+def test_settings_that_a_type_does_not_look_at_refuse_nothing() -> None:
+    config = causal_types.make_config("qwen2")
+    config.attention_bias, config.activation_function = True, "relu"
+    assert architectures.architecture_of(config) is architectures.ARCHITECTURES["qwen2"]
+
+
 @pytest.mark.parametrize(
     ("kind", "wrong"),
     [

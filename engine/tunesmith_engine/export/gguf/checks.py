@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tunesmith_core.messages import Message
 from tunesmith_engine.export.gguf.architecture import Architecture
 from tunesmith_engine.export.gguf.config import Config
@@ -25,9 +27,14 @@ def problem_of(architecture: Architecture, config: Config) -> str:
     return architecture.problem(config) or next(filter(None, (check(architecture, config) for check in checks)), "")
 
 
+def _setting(config: Config, name: str) -> Any:  # Any: as the config has it
+    """Return a setting that a type has, None for one that only stands in a file and that nothing looks at."""
+    return getattr(config, name, None) if hasattr(type(config), name) else None
+
+
 def _activation_problem(architecture: Architecture, config: Config) -> str:
     known = architecture.activations
-    name = next(filter(None, (getattr(config, each, None) for each in _ACTIVATIONS)), known[0])
+    name = next(filter(None, (_setting(config, each) for each in _ACTIVATIONS)), known[0])
     return "" if name in known else Message("its MLPs have the activation {name}", name=name)
 
 
@@ -39,6 +46,6 @@ def _positions_problem(architecture: Architecture, config: Config) -> str:
 
 
 def _weights_problem(architecture: Architecture, config: Config) -> str:
-    if any(getattr(config, name, None) is True for name in _BIASES if name not in architecture.biases):
+    if any(_setting(config, name) is True for name in _BIASES if name not in architecture.biases):
         return Message("its layers have biases")
     return Message("its embedding is its head") if architecture.own_head and config.tie_word_embeddings else ""
