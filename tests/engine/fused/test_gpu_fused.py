@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -129,13 +131,18 @@ Step = tuple[torch.Tensor, dict[str, torch.Tensor]]
 """Loss and gradients."""
 
 
+def rows_alone(model: PeftModel, batch: list[Example], dtype: torch.dtype) -> dict[str, Step]:
+    """Return a step by transformers, PEFT and autograd, a row at a time."""
+    return {"rows alone": _usual_step(model, [(row, np.arange(len(row.input_ids))) for row in batch], dtype)}
+
+
 def usual(model: PeftModel, batch: list[Example], dtype: torch.dtype) -> dict[str, Step]:
     """Return a step by transformers, PEFT and autograd in each of their ways: rows alone, and as TRL packs them."""
     whole = Example(*(np.concatenate([getattr(row, part) for row in batch]) for part in ("input_ids", "labels")))
     places = np.concatenate([np.arange(len(row.input_ids)) for row in batch])
     whole.labels[places == 0] = IGNORED_LABEL
     base = model.get_base_model()
-    found = {"rows alone": _usual_step(model, [(row, np.arange(len(row.input_ids))) for row in batch], dtype)}
+    found = rows_alone(model, batch, dtype)
     # "sdpa" leaves Gemma 2's soft cap out in some versions of transformers.
     for attention in ("eager",) if getattr(base.config, "attn_logit_softcapping", None) else ("eager", "sdpa"):
         base.set_attn_implementation(attention)
@@ -158,34 +165,48 @@ def _usual_step(model: PeftModel, rows: list[tuple[Example, np.ndarray]], dtype:
 
 
 def taken_gradients(model: PeftModel) -> dict[str, torch.Tensor]:
-    found = {name: p.grad.clone() / LOSS_SCALE for name, p in model.named_parameters() if p.grad is not None}
+    """Return gradients; those of keys and values for which another layer's stand are zeros, or none, and left out."""
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+    found = {name: grad / LOSS_SCALE for name, grad in gradients.items() if grad is not None and grad.any()}
     model.zero_grad()
     return found
 
 
-def exact(model: PeftModel, batch: list[Example]) -> Step:
-    """Return loss and gradients by plain operations in float64, all rows packed."""
+def plain_step(
+    model: PeftModel, batch: list[Example], autocast: AbstractContextManager[None] = contextlib.nullcontext()
+) -> Step:
+    """Return loss and gradients by plain operations, all rows packed."""
     packed = make_packed_batch(batch, GPU)
     shape = recognise(model)
-    with torch.device(GPU):
+    with torch.device(GPU), autocast:
         hidden = plain_forward.hidden_numbers(shape, packed.input_ids, packed.documents.lengths)
         logits = plain_forward.logits(shape, hidden[packed.trained_rows])
-        loss = torch.nn.functional.cross_entropy(logits, packed.targets, reduction="sum") / num_trained(batch)
+        wide = logits if logits.dtype == torch.float64 else logits.float()
+        loss = torch.nn.functional.cross_entropy(wide, packed.targets, reduction="sum") / num_trained(batch)
         (loss * LOSS_SCALE).backward()
     return loss.detach(), taken_gradients(model)
 
 
 def side_by_side(values: dict[str, torch.Tensor], oracle: dict[str, torch.Tensor]) -> torch.Tensor:
     """Return all gradients in one vector, those of each parameter measured by their own size."""
-    assert values.keys() == oracle.keys()
+    assert values.keys() >= oracle.keys()
+    assert not any(values[name].any() for name in values.keys() - oracle.keys())
     return torch.cat([(values[name] / exact.square().mean().sqrt()).flatten() for name, exact in oracle.items()])
 
 
-def judge_step(name: str, model: PeftModel, oracle_model: PeftModel, dtype: torch.dtype) -> None:
+def judge_step(
+    name: str,
+    model: PeftModel,
+    oracle_model: PeftModel,
+    dtype: torch.dtype,
+    batch: list[Example] | None = None,
+    ways: Callable[[PeftModel, list[Example], torch.dtype], dict[str, Step]] = usual,
+    c: float = REDUCTION,
+) -> None:
     """Judge loss and gradients of a packed step; the model is attached afterwards."""
-    batch = examples()
-    exact_loss, oracle = exact(oracle_model, batch)
-    references = usual(model, batch, dtype)
+    batch = examples() if batch is None else batch
+    exact_loss, oracle = plain_step(oracle_model, batch)
+    references = ways(model, batch, dtype)
     twin = attach(model, dtype)
     loss = twin.loss_and_gradients(make_packed_batch(batch, GPU), num_trained(batch), scale())
     ours = {key: parameter.grad / LOSS_SCALE for key, parameter in twin.arena.parameters.items()}
@@ -194,7 +215,7 @@ def judge_step(name: str, model: PeftModel, oracle_model: PeftModel, dtype: torc
     vector, exact_vector = (side_by_side(values, oracle) for values in (ours, oracle))
 
     def judge_gradients(vector: torch.Tensor) -> None:
-        judge(f"{name} gradients", vector, usual_vectors, exact_vector.double(), dtype, REDUCTION)
+        judge(f"{name} gradients", vector, usual_vectors, exact_vector.double(), dtype, c)
 
     try:
         judge_gradients(vector)
