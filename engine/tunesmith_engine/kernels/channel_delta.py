@@ -44,10 +44,11 @@ from tunesmith_engine.kernels.channel_delta_forward import (
     decays_kernel,
     outputs_kernel,
     prepare_kernel,
-    solve_kernel,
     states_kernel,
+    systems_kernel,
 )
 from tunesmith_engine.kernels.channel_delta_twin import Gates
+from tunesmith_engine.kernels.chunk_inverse import invert
 from tunesmith_engine.kernels.chunk_places import CHUNK
 from tunesmith_engine.kernels.delta_rule import Launch
 from tunesmith_engine.kernels.delta_rule_backward import head_gradients_kernel
@@ -63,7 +64,7 @@ AT_ONCE = 8
 """Tokens whose gates are loaded at a time."""
 
 
-SOLVE = Launch(32, 8)
+SYSTEMS = Launch(32, 8)
 PREPARE = Launch(32, 8)
 STATES = Launch(32, 8)
 OUTPUTS = Launch(64, 8)
@@ -217,11 +218,12 @@ class _Work:
     def prepare(self) -> None:
         """Solve each chunk's system."""
         q, k, v, beta = self.q, self.k, self.v, self.beta
-        solve_kernel[self.num_chunks, self.num_heads](
+        systems_kernel[self.num_chunks, self.num_heads](
             *(q, k, beta, self.begins, self.scales, self.decay, self.solved, self.weights),
             *(*_strides(q, k), beta.stride(0), self.num_tokens),
-            **self.form(SOLVE, "KEY_DIM", "KEY_WIDTH", "VALUES", "LATE"),
+            **self.form(SYSTEMS, "KEY_DIM", "KEY_WIDTH", "VALUES", "LATE"),
         )
+        invert(self.solved)
         prepare_kernel[self.num_chunks, self.num_heads](
             *(k, v, beta, self.begins, self.scales, self.decay, self.solved, self.u, self.w),
             *(*_strides(k, v), beta.stride(0), self.num_tokens),

@@ -6,7 +6,6 @@ from tunesmith_engine.kernels.delta_rule_parts import (
     UNSPECIALISED,
     begins_of,
     crosses,
-    inverse,
     product,
     put_rows,
     rows_of,
@@ -108,12 +107,12 @@ def decays_kernel(
 
 
 @jit(do_not_specialize=UNSPECIALISED)
-def solve_kernel(
-    q_ptr, k_ptr, beta_ptr, begins_ptr, scales_ptr, decay_ptr, solved_ptr, weights_ptr,
+def systems_kernel(
+    q_ptr, k_ptr, beta_ptr, begins_ptr, scales_ptr, decay_ptr, a_ptr, weights_ptr,
     q_token, q_head, k_token, k_head, beta_token, num_tokens,
     KEY_DIM: tl.constexpr, KEY_WIDTH: tl.constexpr, CHUNK: tl.constexpr, VALUES: tl.constexpr, LATE: tl.constexpr,
 ):  # fmt: skip
-    """Write T and P of each chunk."""
+    """Write A and P of each chunk, zeros where they have nothing."""
     chunk, head, num_heads = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(1)
     places = tl.arange(0, CHUNK)
     tokens = chunk * CHUNK + places
@@ -141,8 +140,8 @@ def solve_kernel(
     weights = tl.where(seen, weights, 0.0)
     put_rows(weights_ptr + head * num_tokens * CHUNK, CHUNK, tokens, places, inside, weights, CHUNK)
     beta = tl.load(beta_ptr + tokens.to(tl.int64) * beta_token + head, mask=inside, other=0.0).to(tl.float32)
-    solved = inverse(tl.where(seen, alike * beta[:, None], 0.0), CHUNK)
-    put_rows(solved_ptr + head * num_tokens * CHUNK, CHUNK, tokens, places, inside, solved, CHUNK)
+    a = tl.where(seen, alike * beta[:, None], 0.0)
+    put_rows(a_ptr + head * num_tokens * CHUNK, CHUNK, tokens, places, inside, a, CHUNK)
 
 
 @jit(do_not_specialize=UNSPECIALISED)

@@ -36,6 +36,7 @@ import torch
 
 from tunesmith_engine.kernels import delta_rule_twin as twin
 from tunesmith_engine.kernels import registry
+from tunesmith_engine.kernels.chunk_inverse import invert
 from tunesmith_engine.kernels.chunk_places import CHUNK
 from tunesmith_engine.kernels.delta_rule_backward import (
     head_gradients_kernel,
@@ -48,8 +49,8 @@ from tunesmith_engine.kernels.delta_rule_forward import (
     outputs_kernel,
     prepare_kernel,
     scales_kernel,
-    solve_kernel,
     states_kernel,
+    systems_kernel,
 )
 from tunesmith_engine.kernels.delta_rule_parts import NOBODY
 from tunesmith_engine.kernels.delta_rule_twin import EPS
@@ -68,11 +69,11 @@ class Launch:
     num_stages: int = 1
 
 
-SOLVE = Launch(32, 8)
-PREPARE = Launch(32, 8)
-STATES = Launch(32, 8)
-OUTPUTS = Launch(64, 8)
-STATE_GRADIENTS = Launch(32, 8)
+SYSTEMS = Launch(64, 4)
+PREPARE = Launch(64, 4)
+STATES = Launch(64, 8)
+OUTPUTS = Launch(64, 4)
+STATE_GRADIENTS = Launch(64, 8)
 READ_GRADIENTS = Launch(32, 8)
 WRITE_GRADIENTS = Launch(32, 8)
 
@@ -214,11 +215,12 @@ class _Work:
     def prepare(self) -> torch.Tensor:
         """Solve each chunk's system; return T, [H, T, CHUNK]."""
         solved = self.u.new_empty(self.num_heads, self.num_tokens, CHUNK)
-        solve_kernel[self.num_chunks, self.num_heads](
+        systems_kernel[self.num_chunks, self.num_heads](
             *(self.k, self.beta, self.begins, self.scales, solved),
             *(*_strides(self.k), self.beta.stride(0), self.num_tokens, self.group),
-            **self.form(SOLVE, "KEY_DIM", "KEY_WIDTH", "VALUES", "LATE"),
+            **self.form(SYSTEMS, "KEY_DIM", "KEY_WIDTH", "VALUES", "LATE"),
         )
+        invert(solved)
         prepare_kernel[self.num_chunks, self.num_heads](
             *(self.k, self.v, self.beta, self.begins, self.scales, solved, self.u, self.w),
             *(*_strides(self.k, self.v), self.beta.stride(0), self.num_tokens, self.group),

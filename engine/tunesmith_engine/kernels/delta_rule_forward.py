@@ -8,7 +8,6 @@ from tunesmith_engine.kernels.delta_rule_parts import (
     begins_of,
     crosses,
     decays_of,
-    inverse,
     product,
     put_rows,
     reach_of,
@@ -47,12 +46,12 @@ def scales_kernel(
 
 
 @jit(do_not_specialize=UNSPECIALISED)
-def solve_kernel(
-    k_ptr, beta_ptr, begins_ptr, scales_ptr, solved_ptr, k_token, k_head, beta_token, num_tokens, group,
+def systems_kernel(
+    k_ptr, beta_ptr, begins_ptr, scales_ptr, a_ptr, k_token, k_head, beta_token, num_tokens, group,
     KEY_DIM: tl.constexpr, KEY_WIDTH: tl.constexpr, CHUNK: tl.constexpr,
     VALUES: tl.constexpr, LATE: tl.constexpr,
 ):  # fmt: skip
-    """Write T of each chunk."""
+    """Write A of each chunk, zeros where it has nothing."""
     chunk, head, num_heads = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(1)
     places = tl.arange(0, CHUNK)
     tokens = chunk * CHUNK + places
@@ -67,8 +66,8 @@ def solve_kernel(
         alike += product(k, tl.trans(k))
     alike = alike * (of_key * beta)[:, None] * of_key[None, :]
     below = places[:, None] > places[None, :]
-    solved = inverse(tl.where(below, alike * decays_of(tokens, begins, decay, lost), 0.0), CHUNK)
-    put_rows(solved_ptr + head * num_tokens * CHUNK, CHUNK, tokens, places, inside, solved, CHUNK)
+    a = tl.where(below, alike * decays_of(tokens, begins, decay, lost), 0.0)
+    put_rows(a_ptr + head * num_tokens * CHUNK, CHUNK, tokens, places, inside, a, CHUNK)
 
 
 @jit(do_not_specialize=UNSPECIALISED)

@@ -1,4 +1,4 @@
-"""What the Triton programs of the gated delta rule share: tiles, what a token sees of its chunk, an inverse."""
+"""What the Triton programs of the gated delta rule share: tiles, what a token sees of its chunk."""
 
 from __future__ import annotations
 
@@ -88,18 +88,3 @@ def crosses(begins_ptr, token, num_tokens):
     """Return whether a document has tokens on both sides of a boundary before a token."""
     inside = token < num_tokens
     return inside & (tl.load(begins_ptr + token, mask=inside, other=0) < token)
-
-
-@jit
-def inverse(a, CHUNK: tl.constexpr):
-    """Return (1 + a)^-1 of a strictly lower triangular a [CHUNK, CHUNK], row by row.
-
-    A power series would be products of whole tiles, and loses all digits where keys are alike.
-    """
-    row, column = tl.arange(0, CHUNK)[:, None], tl.arange(0, CHUNK)[None, :]
-    result = tl.where(row == column, 1.0, 0.0)
-    for place in range(1, CHUNK):
-        factors = tl.sum(tl.where(row == place, a, 0.0), 0)
-        line = tl.sum(factors[:, None] * result, 0)
-        result -= tl.where(row == place, line[None, :], 0.0)
-    return result

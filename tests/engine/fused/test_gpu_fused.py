@@ -173,12 +173,12 @@ def taken_gradients(model: PeftModel) -> dict[str, torch.Tensor]:
 
 
 def plain_step(
-    model: PeftModel, batch: list[Example], autocast: AbstractContextManager[None] = contextlib.nullcontext()
+    model: PeftModel, batch: list[Example], autocast: AbstractContextManager[None] | None = None
 ) -> Step:
     """Return loss and gradients by plain operations, all rows packed."""
     packed = make_packed_batch(batch, GPU)
     shape = recognise(model)
-    with torch.device(GPU), autocast:
+    with torch.device(GPU), autocast or contextlib.nullcontext():
         hidden = plain_forward.hidden_numbers(shape, packed.input_ids, packed.documents.lengths)
         logits = plain_forward.logits(shape, hidden[packed.trained_rows])
         wide = logits if logits.dtype == torch.float64 else logits.float()
