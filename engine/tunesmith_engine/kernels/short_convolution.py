@@ -20,6 +20,10 @@ NAME = "short_convolution"
 LARGEST_WIDTH = 4
 TOKENS, CHANNELS, NUM_WARPS = 8, 128, 4
 """A tile: half a line of the cache in each row."""
+RUN, CHANNELS_OF_RUN, NUM_WARPS_OF_RUN = 29, 256, 2
+"""Of a program that goes through tokens one by one. With the three that may see its last, a run is a multiple of the
+four that are unrolled. A thread has four channels: twice as many would take too many registers, fewer would share the
+work on places and bounds less."""
 TOKENS_OF_SUM = 256
 """Of a program that adds up gradients of weights."""
 
@@ -71,10 +75,10 @@ def convolve_backward(
     if not registry.runs(NAME, x.device):
         out.copy_(_backward_twin(gradient, x, weight, bias, silu, begins))
     elif x.numel():
-        _convolve_backward[_grid(x, TOKENS)](
+        _convolve_backward[triton.cdiv(x.shape[1], CHANNELS_OF_RUN), triton.cdiv(len(x), RUN)](
             *(gradient, x, weight, bias, begins, out, gradient.stride(0), x.stride(0), out.stride(0), len(x)),
-            *(x.shape[1], weight.shape[1], silu, TOKENS, CHANNELS),
-            num_warps=NUM_WARPS,
+            *(x.shape[1], weight.shape[1], silu, RUN, CHANNELS_OF_RUN),
+            num_warps=NUM_WARPS_OF_RUN,
         )
 
 
@@ -174,25 +178,82 @@ def _convolve(
     tl.store(out + places, total.to(out.dtype.element_ty), mask=inside[:, None] & (channels < num_channels)[None, :])
 
 
+@jit
+def _factor(weight, channels, kept, age: tl.constexpr, width: tl.constexpr):
+    """Return what tokens that are so old are multiplied with; zeros where none is seen."""
+    factor = tl.zeros([channels.shape[0]], tl.float32)
+    if age < width:
+        factor += tl.load(weight + channels * width + width - 1 - age, mask=kept, other=0.0).to(tl.float32)
+    return factor
+
+
+@jit
+def _add(total, value, factor, token, begin, age: tl.constexpr, width: tl.constexpr):
+    """Return a sum with a product more, if the token sees one that is so old."""
+    if age < width:
+        total += tl.where(token - age >= begin, value, 0.0) * factor
+    return total
+
+
 @jit(do_not_specialize=["num_tokens"])
 def _convolve_backward(
     gradient, x, weight, bias, begins_ptr, out, gradient_stride, x_stride, out_stride, num_tokens,
-    num_channels: tl.constexpr, width: tl.constexpr, SILU: tl.constexpr, TOKENS: tl.constexpr, CHANNELS: tl.constexpr,
+    num_channels: tl.constexpr, width: tl.constexpr, SILU: tl.constexpr, RUN: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    tokens = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
-    channels = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
+    """Go through a run of tokens and the three that may see its last; what the next ones need stays in registers.
+
+    So each token's slope is computed once, from one load of x, where a tile would do so for each token that it sees.
+    """
+    channels = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
     kept = channels < num_channels
-    result = tl.zeros([TOKENS, CHANNELS], tl.float32)
-    for age in tl.static_range(width):
-        slope, begins = _slope(
-            gradient, gradient_stride, x, x_stride, weight, bias, begins_ptr, tokens + age, channels, num_tokens,
-            num_channels, width, SILU,
-        )  # fmt: skip
-        factor = tl.load(weight + channels * width + width - 1 - age, mask=kept, other=0.0).to(tl.float32)
-        result += tl.where((tokens >= begins)[:, None], slope * factor[None, :], 0.0)
-    places = tokens.to(tl.int64)[:, None] * out_stride + channels[None, :]
-    mask = (tokens < num_tokens)[:, None] & kept[None, :]
-    tl.store(out + places, result.to(out.dtype.element_ty), mask=mask)
+    factor0 = _factor(weight, channels, kept, 0, width)
+    factor1 = _factor(weight, channels, kept, 1, width)
+    factor2 = _factor(weight, channels, kept, 2, width)
+    factor3 = _factor(weight, channels, kept, 3, width)
+    constant = tl.zeros([CHANNELS], tl.float32)
+    if bias is not None:
+        constant += tl.load(bias + channels, mask=kept, other=0.0).to(tl.float32)
+    first = tl.program_id(1) * RUN
+    gradient += first.to(tl.int64) * gradient_stride
+    x += first.to(tl.int64) * x_stride
+    out += (first - 3).to(tl.int64) * out_stride
+    next_begin = tl.load(begins_ptr + first)
+    next_slope = tl.load(gradient + channels, mask=kept, other=0.0)
+    next_x = tl.load(x + channels, mask=kept, other=0.0)
+    # x of one, two and three tokens ago, and the gradients of these as far as they are added up.
+    before = kept & (first > 0)
+    x1 = tl.load(x - x_stride + channels, mask=before, other=0.0).to(tl.float32)
+    x2 = tl.load(x - 2 * x_stride + channels, mask=before, other=0.0).to(tl.float32)
+    x3 = tl.load(x - 3 * x_stride + channels, mask=before, other=0.0).to(tl.float32)
+    nothing = tl.zeros([CHANNELS], tl.float32)
+    sum1, sum2, sum3 = nothing, nothing, nothing
+    for token in tl.range(first, first + RUN + 3, loop_unroll_factor=4):
+        begin = next_begin
+        slope = next_slope.to(tl.float32)
+        x0 = next_x.to(tl.float32)
+        # The next rows are on their way meanwhile: the compiler can't move loads before a store.
+        gradient += gradient_stride
+        x += x_stride
+        inside = token + 1 < num_tokens
+        next_begin = tl.load(begins_ptr + token + 1, mask=inside, other=1 << 30)
+        next_slope = tl.load(gradient + channels, mask=kept & inside, other=0.0)
+        next_x = tl.load(x + channels, mask=kept & inside, other=0.0)
+        if SILU:
+            z = constant + x0 * factor0
+            z = _add(z, x1, factor1, token, begin, 1, width)
+            z = _add(z, x2, factor2, token, begin, 2, width)
+            z = _add(z, x3, factor3, token, begin, 3, width)
+            share = 1.0 / (1.0 + tl.exp(-z))
+            slope = slope * share * (1.0 + z * (1.0 - share))
+        result = _add(sum3, slope, factor3, token, begin, 3, width)
+        done = (token - 3 >= first) & (token - 3 < num_tokens)
+        tl.store(out + channels, result.to(out.dtype.element_ty), mask=kept & done)
+        out += out_stride
+        sum3 = _add(sum2, slope, factor2, token, begin, 2, width)
+        sum2 = _add(sum1, slope, factor1, token, begin, 1, width)
+        # A sum from the start: of two bare products the compiler may fuse either, not the same in each unrolled token.
+        sum1 = nothing + slope * factor0
+        x3, x2, x1 = x2, x1, x0
 
 
 @jit(do_not_specialize=["num_tokens"])

@@ -11,6 +11,7 @@ from torch.nn import functional
 from tests.engine.kernels.conftest import DTYPES, rows
 from tests.engine.numerics import REDUCTION, judge, mutants_fail
 from tunesmith_engine.kernels.short_convolution import (
+    RUN,
     convolution_gradients,
     convolve,
     convolve_backward,
@@ -18,6 +19,9 @@ from tunesmith_engine.kernels.short_convolution import (
 )
 
 LENGTHS = (3, 9, 1, 2, 5)
+ACROSS_RUNS = (RUN, RUN - 2, 1, 3, 2 * RUN - 8, 5)
+"""A document that ends with a run of the backward pass, one that begins there, two that lie across bounds; the last run
+is not full."""
 PARTS = ("output", "x", "weight", "bias")
 FORMS = {
     "qwen": (4, False, True),
@@ -30,9 +34,11 @@ FORMS = {
 Values = tuple[torch.Tensor, ...]
 
 
-def _inputs(form: str, dtype: torch.dtype, device: torch.device, channels: int) -> tuple[torch.Tensor | None, ...]:
+def _inputs(
+    form: str, dtype: torch.dtype, device: torch.device, channels: int, lengths: tuple[int, ...]
+) -> tuple[torch.Tensor | None, ...]:
     width, has_bias, _silu = FORMS[form]
-    x, gradient = (rows(sum(LENGTHS), channels, dtype, device, seed=seed) for seed in range(2))
+    x, gradient = (rows(sum(lengths), channels, dtype, device, seed=seed) for seed in range(2))
     weight = rows(channels, width, dtype, device, seed=2).contiguous()
     return gradient, x, weight, rows(1, channels, dtype, device, seed=3)[0] if has_bias else None
 
@@ -41,7 +47,7 @@ def _bounds(lengths: tuple[int, ...], device: torch.device) -> torch.Tensor:
     return torch.tensor([0, *itertools.accumulate(lengths), sum(lengths)], dtype=torch.int32, device=device)
 
 
-def _run(form: str, inputs: tuple[torch.Tensor | None, ...], lengths: tuple[int, ...] = LENGTHS) -> Values:
+def _run(form: str, inputs: tuple[torch.Tensor | None, ...], lengths: tuple[int, ...]) -> Values:
     gradient, x, weight, bias = inputs
     assert gradient is not None
     assert x is not None
@@ -56,14 +62,14 @@ def _run(form: str, inputs: tuple[torch.Tensor | None, ...], lengths: tuple[int,
     return out, slope, *convolution_gradients(gradient, x, weight, bias, silu, begins)
 
 
-def _exact(form: str, inputs: tuple[torch.Tensor | None, ...]) -> Values:
+def _exact(form: str, inputs: tuple[torch.Tensor | None, ...], lengths: tuple[int, ...]) -> Values:
     width, _has_bias, silu = FORMS[form]
     gradient, *leaves = (None if x is None else x.detach().cpu().double() for x in inputs)
     x, weight, bias = (torch.zeros(inputs[1].shape[1]).double() if x is None else x for x in leaves)  # type: ignore[union-attr]
     for leaf in (x, weight, bias):
         leaf.requires_grad_()
     outputs = []
-    for document in x.split(LENGTHS):
+    for document in x.split(lengths):
         for token in range(len(document)):
             seen = range(max(0, token - width + 1), token + 1)
             outputs.append(bias + sum(document[other] * weight[:, other - token - 1] for other in seen))
@@ -72,7 +78,7 @@ def _exact(form: str, inputs: tuple[torch.Tensor | None, ...]) -> Values:
     return output.detach(), *torch.autograd.grad(output, (x, weight, bias), gradient)
 
 
-def _usual(form: str, inputs: tuple[torch.Tensor | None, ...]) -> Values:
+def _usual(form: str, inputs: tuple[torch.Tensor | None, ...], lengths: tuple[int, ...]) -> Values:
     """PyTorch's convolution in the inputs' own format, on the processor: as transformers has it."""
     width, _has_bias, silu = FORMS[form]
     gradient, *leaves = (None if x is None else x.detach().cpu() for x in inputs)
@@ -80,7 +86,7 @@ def _usual(form: str, inputs: tuple[torch.Tensor | None, ...]) -> Values:
     for leaf in (x, weight, bias):
         leaf.requires_grad_()
     outputs = []
-    for document in x.split(LENGTHS):
+    for document in x.split(lengths):
         columns, kernel = document.T[None], weight[:, None]
         z = functional.conv1d(columns, kernel, bias, padding=width - 1, groups=len(weight))[0, :, : len(document)].T
         outputs.append(functional.silu(z) if silu else z)
@@ -89,32 +95,42 @@ def _usual(form: str, inputs: tuple[torch.Tensor | None, ...]) -> Values:
 
 
 @pytest.mark.parametrize(
-    ("form", "dtype", "channels"),
+    ("form", "dtype", "channels", "lengths"),
     [
-        *((form, torch.float32, 40) for form in FORMS),
-        ("mamba", torch.bfloat16, 150),
-        *(pytest.param(form, dtype, 150, marks=pytest.mark.long) for form in FORMS for dtype in DTYPES),
+        *((form, torch.float32, 40, LENGTHS) for form in FORMS),
+        ("mamba", torch.bfloat16, 150, LENGTHS),
+        ("qwen", torch.float32, 300, ACROSS_RUNS),
+        *(
+            pytest.param(form, dtype, 150, lengths, marks=pytest.mark.long)
+            for form in FORMS
+            for dtype in DTYPES
+            for lengths in (LENGTHS, ACROSS_RUNS)
+        ),
     ],
 )
-def test_output_and_gradients(device: torch.device, form: str, dtype: torch.dtype, channels: int) -> None:
-    inputs = _inputs(form, dtype, device, channels)
-    ours = _run(form, inputs)
-    for part, values, same, wanted in zip(PARTS, ours, _usual(form, inputs), _exact(form, inputs), strict=True):
+def test_output_and_gradients(
+    device: torch.device, form: str, dtype: torch.dtype, channels: int, lengths: tuple[int, ...]
+) -> None:
+    inputs = _inputs(form, dtype, device, channels, lengths)
+    ours = _run(form, inputs, lengths)
+    others = (_usual(form, inputs, lengths), _exact(form, inputs, lengths))
+    for part, values, same, wanted in zip(PARTS, ours, *others, strict=True):
         judge(part, values, same, wanted, dtype, REDUCTION)
         mutants_fail(lambda mutant, same=same, wanted=wanted: judge("", mutant, same, wanted, dtype, REDUCTION), values)  # type: ignore[misc]
-    for one, other in zip(ours, _run(form, inputs), strict=True):
+    for one, other in zip(ours, _run(form, inputs, lengths), strict=True):
         assert torch.equal(one, other)
 
 
+@pytest.mark.parametrize("lengths", [LENGTHS, ACROSS_RUNS])
 @pytest.mark.parametrize("form", ["lfm", "two"])
-def test_documents_alone_give_the_same_bits(device: torch.device, form: str) -> None:
-    gradient, x, weight, bias = _inputs(form, torch.float32, device, 40)
+def test_documents_alone_give_the_same_bits(device: torch.device, form: str, lengths: tuple[int, ...]) -> None:
+    gradient, x, weight, bias = _inputs(form, torch.float32, device, 40, lengths)
     assert gradient is not None
     assert x is not None
-    packed = _run(form, (gradient, x, weight, bias))[:2]
+    packed = _run(form, (gradient, x, weight, bias), lengths)[:2]
     pieces = [
         _run(form, (*parts, weight, bias), (len(parts[0]),))[:2]
-        for parts in zip(gradient.split(LENGTHS), x.split(LENGTHS), strict=True)
+        for parts in zip(gradient.split(lengths), x.split(lengths), strict=True)
     ]
     for whole, *parts in zip(packed, *pieces, strict=True):
         assert torch.equal(whole, torch.cat(parts))
