@@ -40,8 +40,9 @@ from tunesmith_engine.kernels.chunk_inverse import invert
 from tunesmith_engine.kernels.chunk_places import CHUNK
 from tunesmith_engine.kernels.delta_rule_backward import (
     head_gradients_kernel,
+    key_gradients_kernel,
     prepare_gradients_kernel,
-    read_gradients_kernel,
+    query_gradients_kernel,
     state_gradients_kernel,
     write_gradients_kernel,
 )
@@ -74,7 +75,8 @@ PREPARE = Launch(64, 4)
 STATES = Launch(64, 8)
 OUTPUTS = Launch(64, 4)
 STATE_GRADIENTS = Launch(64, 8)
-READ_GRADIENTS = Launch(32, 8)
+QUERY_GRADIENTS = Launch(32, 8)
+KEY_GRADIENTS = Launch(32, 8)
 WRITE_GRADIENTS = Launch(32, 8)
 
 ALL = ("KEY_DIM", "KEY_WIDTH", "VALUE_DIM", "VALUE_WIDTH")
@@ -146,11 +148,17 @@ def backward(
     dq_normal, dk_normal = work.w, back_w
     d_decay = torch.empty_like(work.scales[0])
     numbers = (work.num_tokens, work.num_chunks, work.group)
-    read_gradients_kernel[work.num_chunks, work.num_heads](
-        *(q, k, do, work.u, work.states, slopes, dq_normal, dk_normal, d_decay, work.begins, work.scales),
+    query_gradients_kernel[work.num_chunks, work.num_heads](
+        *(q, k, do, work.u, work.states, dq_normal, d_decay, work.begins, work.scales),
         *_strides(q, k, do),
         *numbers,
-        **work.form(READ_GRADIENTS, *ALL, "VALUES", "LATE"),
+        **work.form(QUERY_GRADIENTS, *ALL, "VALUES", "LATE"),
+    )
+    key_gradients_kernel[work.num_chunks, work.num_heads](
+        *(q, k, do, work.u, work.states, slopes, dk_normal, d_decay, work.begins, work.scales),
+        *_strides(q, k, do),
+        *numbers,
+        **work.form(KEY_GRADIENTS, *ALL, "VALUES", "LATE"),
     )
     write_gradients_kernel[work.num_chunks, work.num_heads](
         *(k, v, beta, work.u, back_u, work.states, dk_normal, dv, d_decay, dg, dbeta, work.begins, work.scales),

@@ -94,22 +94,50 @@ def state_gradients_kernel(
 
 
 @jit(do_not_specialize=UNSPECIALISED)
-def read_gradients_kernel(
-    q_ptr, k_ptr, do_ptr, u_ptr, states_ptr, slopes_ptr, dq_ptr, dk_ptr, d_decay_ptr, begins_ptr, scales_ptr,
+def query_gradients_kernel(
+    q_ptr, k_ptr, do_ptr, u_ptr, states_ptr, dq_ptr, d_decay_ptr, begins_ptr, scales_ptr,
     q_token, q_head, k_token, k_head, do_token, do_head, num_tokens, num_chunks, group,
     KEY_DIM: tl.constexpr, KEY_WIDTH: tl.constexpr, VALUE_DIM: tl.constexpr, VALUE_WIDTH: tl.constexpr,
     CHUNK: tl.constexpr, VALUES: tl.constexpr, LATE: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients of normal queries, and of normal keys and decays as far as outputs and states have them."""
+    """Write the gradients of normal queries, and of decays as far as these have them."""
     chunk, head, num_heads = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(1)
     tokens, dims = chunk * CHUNK + tl.arange(0, CHUNK), tl.arange(0, KEY_WIDTH)
     inside = tokens < num_tokens
     before = dims < tl.where(crosses(begins_ptr, chunk * CHUNK, num_tokens), KEY_WIDTH, 0)
-    behind = dims < tl.where(crosses(begins_ptr, (chunk + 1) * CHUNK, num_tokens), KEY_WIDTH, 0)
-    size = KEY_WIDTH * VALUE_WIDTH
-    states_ptr += (head * num_chunks + chunk) * size
-    slopes_ptr += (head * num_chunks + chunk + 1) * size
+    states_ptr += (head * num_chunks + chunk) * KEY_WIDTH * VALUE_WIDTH
     dq = tl.zeros([CHUNK, KEY_WIDTH], tl.float32)
+    d_weights = tl.zeros([CHUNK, CHUNK], tl.float32)
+    for start in range(0, VALUE_WIDTH, VALUES):
+        columns = start + tl.arange(0, VALUES)
+        do = rows_of(do_ptr + head * do_head, do_token, tokens, columns, inside, VALUE_DIM)
+        u = rows_of(u_ptr + head * num_tokens * VALUE_WIDTH, VALUE_WIDTH, tokens, columns, inside, VALUE_WIDTH)
+        d_weights += product(do, tl.trans(u))
+        state = rows_of(states_ptr, VALUE_WIDTH, dims, columns, before, VALUE_WIDTH)
+        dq += product(do, tl.trans(state))
+    begins = begins_of(begins_ptr, tokens, inside, LATE)
+    of_query, of_key, decay, lost = scales_of(scales_ptr, head, num_heads, num_tokens, tokens, inside)
+    d_weights *= decays_of(tokens, begins, decay, lost) * of_key[None, :]
+    dq = dq * reach_of(begins, inside, chunk, decay, CHUNK)[:, None]
+    dq += product(d_weights, rows_of(k_ptr + head // group * k_head, k_token, tokens, dims, inside, KEY_DIM))
+    put_rows(dq_ptr + head * num_tokens * KEY_WIDTH, KEY_WIDTH, tokens, dims, inside, dq, KEY_WIDTH)
+    q = rows_of(q_ptr + head // group * q_head, q_token, tokens, dims, inside, KEY_DIM)
+    tl.store(d_decay_ptr + head * num_tokens + tokens, tl.sum(dq * q, 1) * of_query, mask=inside)
+
+
+@jit(do_not_specialize=UNSPECIALISED)
+def key_gradients_kernel(
+    q_ptr, k_ptr, do_ptr, u_ptr, states_ptr, slopes_ptr, dk_ptr, d_decay_ptr, begins_ptr, scales_ptr,
+    q_token, q_head, k_token, k_head, do_token, do_head, num_tokens, num_chunks, group,
+    KEY_DIM: tl.constexpr, KEY_WIDTH: tl.constexpr, VALUE_DIM: tl.constexpr, VALUE_WIDTH: tl.constexpr,
+    CHUNK: tl.constexpr, VALUES: tl.constexpr, LATE: tl.constexpr,
+):  # fmt: skip
+    """Write the gradients of normal keys as far as outputs and states have them, and add to those of decays."""
+    chunk, head, num_heads = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(1)
+    tokens, dims = chunk * CHUNK + tl.arange(0, CHUNK), tl.arange(0, KEY_WIDTH)
+    inside = tokens < num_tokens
+    behind = dims < tl.where(crosses(begins_ptr, (chunk + 1) * CHUNK, num_tokens), KEY_WIDTH, 0)
+    place = (head * num_chunks + chunk + 1) * KEY_WIDTH * VALUE_WIDTH
     dk = tl.zeros([CHUNK, KEY_WIDTH], tl.float32)
     d_weights = tl.zeros([CHUNK, CHUNK], tl.float32)
     met = tl.zeros([KEY_WIDTH], tl.float32)
@@ -118,32 +146,25 @@ def read_gradients_kernel(
         do = rows_of(do_ptr + head * do_head, do_token, tokens, columns, inside, VALUE_DIM)
         u = rows_of(u_ptr + head * num_tokens * VALUE_WIDTH, VALUE_WIDTH, tokens, columns, inside, VALUE_WIDTH)
         d_weights += product(do, tl.trans(u))
-        state = rows_of(states_ptr, VALUE_WIDTH, dims, columns, before, VALUE_WIDTH)
-        dq += product(do, tl.trans(state))
-        slope = rows_of(slopes_ptr, VALUE_WIDTH, dims, columns, behind, VALUE_WIDTH)
+        slope = rows_of(slopes_ptr + place, VALUE_WIDTH, dims, columns, behind, VALUE_WIDTH)
         dk += product(u, tl.trans(slope))
-        met += tl.sum(rows_of(states_ptr + size, VALUE_WIDTH, dims, columns, behind, VALUE_WIDTH) * slope, 1)
+        met += tl.sum(rows_of(states_ptr + place, VALUE_WIDTH, dims, columns, behind, VALUE_WIDTH) * slope, 1)
     begins = begins_of(begins_ptr, tokens, inside, LATE)
     of_query, of_key, decay, lost = scales_of(scales_ptr, head, num_heads, num_tokens, tokens, inside)
     end = tl.minimum((chunk + 1) * CHUNK, num_tokens)
     begin = tl.load(begins_ptr + end - 1)
     rest, _total = rest_of(scales_ptr, head, num_heads, num_tokens, tokens, begin, end, decay, lost)
-    d_weights *= decays_of(tokens, begins, decay, lost)
-    k = rows_of(k_ptr + head // group * k_head, k_token, tokens, dims, inside, KEY_DIM)
-    dq = dq * reach_of(begins, inside, chunk, decay, CHUNK)[:, None]
-    dq += product(d_weights * of_key[None, :], k)
-    put_rows(dq_ptr + head * num_tokens * KEY_WIDTH, KEY_WIDTH, tokens, dims, inside, dq, KEY_WIDTH)
-    q = rows_of(q_ptr + head // group * q_head, q_token, tokens, dims, inside, KEY_DIM)
-    d_decay = tl.sum(dq * q, 1) * of_query
+    d_weights *= decays_of(tokens, begins, decay, lost) * of_query[:, None]
     dk = dk * rest[:, None]
-    dk += product(tl.trans(d_weights * of_query[:, None]), q)
+    q = rows_of(q_ptr + head // group * q_head, q_token, tokens, dims, inside, KEY_DIM)
+    dk += product(tl.trans(d_weights), q)
     put_rows(dk_ptr + head * num_tokens * KEY_WIDTH, KEY_WIDTH, tokens, dims, inside, dk, KEY_WIDTH)
-    # Loaded again: there are no registers for all of the queries, the keys and their gradients.
     k = rows_of(k_ptr + head // group * k_head, k_token, tokens, dims, inside, KEY_DIM)
-    d_decay -= tl.sum(dk * k, 1) * of_key
+    d_decay_ptr += head * num_tokens + tokens
+    d_decay = tl.load(d_decay_ptr, mask=inside, other=0.0) - tl.sum(dk * k, 1) * of_key
     # The decay of the last token scales all of the state behind the chunk.
     d_decay += tl.where(tokens == (chunk + 1) * CHUNK - 1, tl.sum(met, 0), 0.0)
-    tl.store(d_decay_ptr + head * num_tokens + tokens, d_decay, mask=inside)
+    tl.store(d_decay_ptr, d_decay, mask=inside)
 
 
 @jit(do_not_specialize=UNSPECIALISED)
