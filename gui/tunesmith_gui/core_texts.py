@@ -2696,6 +2696,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "{id}: {reason}"),
     QT_TRANSLATE_NOOP("Core", "{kind} changes its logits in an unsupported way."),
     QT_TRANSLATE_NOOP("Core", "{kind} files are read by the engine only."),
+    QT_TRANSLATE_NOOP("Core", "{kind} gives no prediction for each token of a text."),
     QT_TRANSLATE_NOOP("Core", "{kind} has no model and lm_head side by side."),
     QT_TRANSLATE_NOOP("Core", "{kind} is missing a part that is needed: {error}."),
     QT_TRANSLATE_NOOP("Core", "{kind} is not a causal model: changing a token also changed the predictions before it."),

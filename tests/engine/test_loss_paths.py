@@ -8,13 +8,17 @@ from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from tests.engine.fused.test_model import adapted, compute, rows
+from tunesmith_core.errors import UserError
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data import DataStats, Example, PreparedData
 from tunesmith_engine.device import Compute
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.methods.sft import METHOD
+from tunesmith_engine.model.causality import check_looks_back_only
 from tunesmith_engine.model.row_lengths import RotarySwitches
 from tunesmith_engine.shapes import NotFusableError
 from tunesmith_engine.train import fused_path, kernel_check, loss_paths
@@ -182,6 +186,14 @@ def test_a_plain_way_looks_first_at_what_the_model_sees(tiny_spec: MakeSpec, mon
     with pytest.raises(ZeroDivisionError):
         opened(spec, adapted("llama"), [])
     assert opened(tiny_spec(), adapted("llama"), []).name == "fused"
+
+
+def test_a_model_without_a_prediction_for_each_token_is_named() -> None:
+    """XLNet with `bi_data` takes a text as half of a pair and gives nothing."""
+    config = AutoConfig.for_model("xlnet", vocab_size=160, d_model=32, n_layer=1, n_head=2, d_inner=32, bi_data=True)
+    model = get_peft_model(AutoModelForCausalLM.from_config(config), LoraConfig(target_modules=["layer_1"]))
+    with pytest.raises(UserError, match="gives no prediction for each token"):
+        check_looks_back_only(model, compute(), rows())
 
 
 def test_activation_checkpointing_by_wish_keeps_the_least(tiny_spec: MakeSpec) -> None:

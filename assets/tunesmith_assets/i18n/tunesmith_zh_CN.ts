@@ -11887,6 +11887,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{id}：{reason}</translation>
     </message>
     <message>
+        <source>{kind} gives no prediction for each token of a text.</source>
+        <translation>{kind} 并不为文本的每个词元给出预测。</translation>
+    </message>
+    <message>
         <source>{kind}: installed files are damaged ({count}): {shown}.</source>
         <translation>{kind}：有 {count} 个已安装的文件损坏：{shown}。</translation>
     </message>

@@ -64,13 +64,13 @@ AT_ONCE = 8
 """Tokens whose gates are loaded at a time."""
 
 
-SYSTEMS = Launch(32, 8)
-PREPARE = Launch(32, 8)
-STATES = Launch(32, 8)
-OUTPUTS = Launch(64, 8)
-STATE_GRADIENTS = Launch(32, 8)
-WRITE_GRADIENTS = Launch(32, 8)
-READ_GRADIENTS = Launch(32, 8)
+SYSTEMS = Launch(32, 4)
+PREPARE = Launch(32, 4)
+STATES = Launch(64, 4)
+OUTPUTS = Launch(64, 4)
+STATE_GRADIENTS = Launch(64, 8)
+WRITE_GRADIENTS = Launch(32, 8, 2)
+READ_GRADIENTS = Launch(64, 8)
 
 ALL = ("KEY_DIM", "KEY_WIDTH", "VALUE_DIM", "VALUE_WIDTH")
 """Names of the constants that are sizes."""

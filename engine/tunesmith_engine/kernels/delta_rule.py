@@ -71,13 +71,13 @@ class Launch:
 
 
 SYSTEMS = Launch(64, 4)
-PREPARE = Launch(64, 4)
-STATES = Launch(64, 8)
+PREPARE = Launch(32, 4)
+STATES = Launch(32, 4)
 OUTPUTS = Launch(64, 4)
-STATE_GRADIENTS = Launch(64, 8)
-QUERY_GRADIENTS = Launch(32, 8)
-KEY_GRADIENTS = Launch(32, 8)
-WRITE_GRADIENTS = Launch(32, 8)
+STATE_GRADIENTS = Launch(32, 4)
+QUERY_GRADIENTS = Launch(32, 8, 2)
+KEY_GRADIENTS = Launch(32, 8, 2)
+WRITE_GRADIENTS = Launch(32, 8, 2)
 
 ALL = ("KEY_DIM", "KEY_WIDTH", "VALUE_DIM", "VALUE_WIDTH")
 """Names of the constants that are sizes."""

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
-from tunesmith_core.mixer_memory import MOST_IN_PART
+from tunesmith_core.mixer_memory import MOST_IN_PART, SMALLEST_SCAN
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels import state_space_twin as twin
 from tunesmith_engine.kernels.chunk_places import CHUNK
@@ -250,7 +250,7 @@ def workspace_bytes(num_heads: int, num_groups: int, key_dim: int, value_dim: in
 
 
 def _padded(width: int) -> int:
-    return max(16, 1 << (width - 1).bit_length())
+    return max(SMALLEST_SCAN, 1 << (width - 1).bit_length())
 
 
 def _strides(*tensors: torch.Tensor) -> list[int]:

@@ -32,7 +32,7 @@ def check_looks_back_only(model: TrainedModel, compute: Compute, examples: Seque
     """Change the second half of some rows and see whether a prediction in the first half moves.
 
     Raises:
-        UserError: `model-kind-unsupported` when one does in every row.
+        UserError: `model-kind-unsupported` when one does in every row, or there is no prediction for each token.
     """
     rows = _rows(examples)
     with _in_evaluation(model, compute):
@@ -95,7 +95,14 @@ def _padding_moves(model: TrainedModel, compute: Compute, row: torch.Tensor, pad
 
 def _logits(model: TrainedModel, compute: Compute, row: torch.Tensor) -> torch.Tensor:
     with compute.autocast():
-        return model(input_ids=row[None].to(compute.device), use_cache=False).logits[0].float()
+        logits = model(input_ids=row[None].to(compute.device), use_cache=False).logits
+    if logits.shape[:2] != (1, len(row)):
+        raise UserError(
+            "model-kind-unsupported",
+            "{kind} gives no prediction for each token of a text.",
+            kind=type(model.get_base_model()).__name__,
+        )
+    return logits[0].float()
 
 
 def _spread(numbers: torch.Tensor) -> float:

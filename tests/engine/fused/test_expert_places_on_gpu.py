@@ -25,6 +25,9 @@ from tunesmith_engine.packed.pack import make_packed_batch
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
+ALLOCATED_AT_ONCE = 512
+"""Bytes to which CUDA's allocator in PyTorch rounds."""
+
 SIZES = {"vocab_size": 1000, "hidden_size": 256, "moe_intermediate_size": 256, "intermediate_size": 256}
 
 
@@ -108,7 +111,9 @@ def test_experts_leave_as_they_are_read(tmp_path: Path) -> None:
         models.append(load_model(folder, compute(BF16), four_bit=True, host_room=room))
         taken.append(torch.cuda.memory_allocated() - before)
     places = ExpertPlaces(models[1], GPU)
-    assert taken[0] - taken[1] == sum(places.layer_bytes)
+    # Each of a layer's two stacks may leave up to one block of the allocator more, as on PyTorch 2.6.
+    spare = taken[0] - taken[1] - sum(places.layer_bytes)
+    assert 0 <= spare <= 2 * len(places.layer_bytes) * ALLOCATED_AT_ONCE
     assert places.num_on_host == len(places.layer_bytes) == 2
 
 

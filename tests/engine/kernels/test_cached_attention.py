@@ -110,9 +110,11 @@ def test_each_row_sees_its_own_tokens(name: str, dtype: torch.dtype, count: int,
     row_by_row, oracle = (exact(shape, qkv, *before, kind) for kind in (dtype, torch.float64))
     is_special = any((shape.softcap, shape.chunk, shape.sinks is not None, shape.slopes is not None))
     usual = (row_by_row,) if is_special else (row_by_row, all_at_once(shape, qkv, *before))
-    judge(name, room[:, :-8], usual, oracle.cpu(), dtype, REDUCTION)
+    # A GPU's products in float32 add up a wide head's numbers in one chain.
+    steps = REDUCTION * max(1, shape.head_dim // 64) if dtype == torch.float32 else REDUCTION
+    judge(name, room[:, :-8], usual, oracle.cpu(), dtype, steps)
     if name != "short window":
-        mutants_fail(lambda wrong: judge(name, wrong, usual, oracle.cpu(), dtype, REDUCTION), room[:, :-8])
+        mutants_fail(lambda wrong: judge(name, wrong, usual, oracle.cpu(), dtype, steps), room[:, :-8])
     for cache, old, new in zip((keys, values), before, _parts(shape, qkv)[1:], strict=True):
         for row, length in enumerate(LENGTHS):
             old[row, :, length] = new[row]
