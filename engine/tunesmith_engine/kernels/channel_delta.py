@@ -70,7 +70,7 @@ STATES = Launch(64, 4)
 OUTPUTS = Launch(64, 4)
 STATE_GRADIENTS = Launch(64, 8)
 WRITE_GRADIENTS = Launch(32, 8, 2)
-READ_GRADIENTS = Launch(64, 8)
+READ_GRADIENTS = Launch(32, 8, 2)
 
 ALL = ("KEY_DIM", "KEY_WIDTH", "VALUE_DIM", "VALUE_WIDTH")
 """Names of the constants that are sizes."""
