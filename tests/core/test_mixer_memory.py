@@ -44,8 +44,8 @@ def test_scans_keep_their_inputs_and_heads() -> None:
     attention, scan = kinds(SCAN, state_groups=2)
     assert (attention.num_layers, scan.num_layers, scan.num_groups) == (2, 1, 2)
     assert (scan.kept, scan.block, scan.beside) == (64 + 160 + 8 + 64, 2 * 160 + 64 + 64 + 160 + 8, 64)
-    # States of 32 and 16 numbers once filled up, twice for each 64 tokens; four scales; four heads' gradients added up.
-    assert scan.bytes_at_once == 8 * (2 * 4 * 32 * 16 // 64 + 16) + (8 * 2 + 4 * 2) * 32 + 28
+    # States of 64 by 64 numbers once filled up, twice for each 64 tokens; four scales; four heads' gradients added up.
+    assert scan.bytes_at_once == 8 * (2 * 4 * 64 * 64 // 64 + 16) + (8 * 2 + 4 * 2) * 64 + 28
     assert scan.tokens_at_once(1000, 32 * 1000) == 500
 
 
