@@ -47,7 +47,8 @@ MOST_IN_PART = 16
 
 SMALLEST_SCAN = 64
 """To so many numbers a scan's states and heads are filled up; those of Mamba 2, Bamba, Granite and Falcon H1 are no
-narrower. Of heads of 16 with states of 24 the gradients, compiled by Triton 3.6 for an H200, read outside all memory."""
+narrower. Gradients of heads of 16 with states of 24, compiled by Triton 3.6 for an H200, end in an illegal memory
+access."""
 
 FIRST_TOKEN_BYTES = 24
 """Of a token, while it is found where its document begins."""
