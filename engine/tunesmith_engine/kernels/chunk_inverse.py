@@ -61,7 +61,7 @@ def _halves(x):
 
 
 @jit
-def _product(a, b):
+def fine_product(a, b):
     """Return a product by three in TF32, whose rounding is nearly that of float32."""
     a, a_rest = _halves(a)
     b, b_rest = _halves(b)
@@ -93,12 +93,12 @@ def _invert(matrices_ptr, num_tokens, CHUNK: tl.constexpr):
     a30 = _load(pointer, 3, 0, num_rows, CHUNK, SIZE)
     a31 = _load(pointer, 3, 1, num_rows, CHUNK, SIZE)
     a32 = _load(pointer, 3, 2, num_rows, CHUNK, SIZE)
-    t10 = -_product(t11, _product(a10, t00))
-    t21 = -_product(t22, _product(a21, t11))
-    t32 = -_product(t33, _product(a32, t22))
-    t20 = -_product(t22, _product(a20, t00) + _product(a21, t10))
-    t31 = -_product(t33, _product(a31, t11) + _product(a32, t21))
-    t30 = -_product(t33, _product(a30, t00) + _product(a31, t10) + _product(a32, t20))
+    t10 = -fine_product(t11, fine_product(a10, t00))
+    t21 = -fine_product(t22, fine_product(a21, t11))
+    t32 = -fine_product(t33, fine_product(a32, t22))
+    t20 = -fine_product(t22, fine_product(a20, t00) + fine_product(a21, t10))
+    t31 = -fine_product(t33, fine_product(a31, t11) + fine_product(a32, t21))
+    t30 = -fine_product(t33, fine_product(a30, t00) + fine_product(a31, t10) + fine_product(a32, t20))
     # What one thread writes, another may still have to read.
     tl.debug_barrier()
     _store(pointer, 0, 0, num_rows, t00, CHUNK, SIZE)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from tunesmith_engine.kernels.chunk_inverse import fine_product
 from tunesmith_engine.kernels.delta_rule_parts import (
     UNSPECIALISED,
     begins_of,
     crosses,
     decays_of,
+    halves,
+    own_rows_of,
     product,
+    product_by,
     put_rows,
     reach_of,
     rest_of,
@@ -34,24 +38,25 @@ def prepare_gradients_kernel(
     weights = tl.zeros([CHUNK, CHUNK], tl.float32)
     for start in range(0, KEY_WIDTH, VALUES):
         dims = start + tl.arange(0, VALUES)
-        q = rows_of(q_ptr + head // group * q_head, q_token, tokens, dims, inside, KEY_DIM)
-        k = rows_of(k_ptr + head // group * k_head, k_token, tokens, dims, inside, KEY_DIM)
+        q = own_rows_of(q_ptr + head // group * q_head, q_token, tokens, dims, inside, KEY_DIM)
+        k = own_rows_of(k_ptr + head // group * k_head, k_token, tokens, dims, inside, KEY_DIM)
         weights += product(q, tl.trans(k))
     weights = weights * of_query[:, None] * of_key[None, :] * decays_of(tokens, begins, decay, lost)
     solved = rows_of(solved_ptr + head * num_tokens * CHUNK, CHUNK, tokens, places, inside, CHUNK)
-    weights = tl.trans(product(weights, solved))
+    large, rest = halves(tl.trans(fine_product(weights, solved)), do_ptr)
     for start in range(0, VALUE_WIDTH, VALUES):
         columns = start + tl.arange(0, VALUES)
-        u = product(weights, rows_of(do_ptr + head * do_head, do_token, tokens, columns, inside, VALUE_DIM))
+        do = own_rows_of(do_ptr + head * do_head, do_token, tokens, columns, inside, VALUE_DIM)
+        u = product_by(large, rest, do)
         put_rows(u_ptr + head * num_tokens * VALUE_WIDTH, VALUE_WIDTH, tokens, columns, inside, u, VALUE_WIDTH)
     end = tl.minimum((chunk + 1) * CHUNK, num_tokens)
     begin = tl.load(begins_ptr + end - 1)
-    rest, _total = rest_of(scales_ptr, head, num_heads, num_tokens, tokens, begin, end, decay, lost)
-    solved = tl.trans(solved) * (rest * of_key)[None, :]
+    left, _total = rest_of(scales_ptr, head, num_heads, num_tokens, tokens, begin, end, decay, lost)
+    large, rest = halves(tl.trans(solved) * (left * of_key)[None, :], k_ptr)
     for start in range(0, KEY_WIDTH, VALUES):
         dims = start + tl.arange(0, VALUES)
-        k = rows_of(k_ptr + head // group * k_head, k_token, tokens, dims, inside, KEY_DIM)
-        w = product(solved, k)
+        k = own_rows_of(k_ptr + head // group * k_head, k_token, tokens, dims, inside, KEY_DIM)
+        w = product_by(large, rest, k)
         put_rows(w_ptr + head * num_tokens * KEY_WIDTH, KEY_WIDTH, tokens, dims, inside, w, KEY_WIDTH)
 
 
@@ -100,7 +105,7 @@ def query_gradients_kernel(
     KEY_DIM: tl.constexpr, KEY_WIDTH: tl.constexpr, VALUE_DIM: tl.constexpr, VALUE_WIDTH: tl.constexpr,
     CHUNK: tl.constexpr, VALUES: tl.constexpr, LATE: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients of normal queries, and of decays as far as these have them."""
+    """Write the gradients of normal queries, and of decays as far as the weights have them."""
     chunk, head, num_heads = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(1)
     tokens, dims = chunk * CHUNK + tl.arange(0, CHUNK), tl.arange(0, KEY_WIDTH)
     inside = tokens < num_tokens
@@ -119,10 +124,14 @@ def query_gradients_kernel(
     of_query, of_key, decay, lost = scales_of(scales_ptr, head, num_heads, num_tokens, tokens, inside)
     d_weights *= decays_of(tokens, begins, decay, lost) * of_key[None, :]
     dq = dq * reach_of(begins, inside, chunk, decay, CHUNK)[:, None]
-    dq += product(d_weights, rows_of(k_ptr + head // group * k_head, k_token, tokens, dims, inside, KEY_DIM))
+    q = own_rows_of(q_ptr + head // group * q_head, q_token, tokens, dims, inside, KEY_DIM)
+    k = own_rows_of(k_ptr + head // group * k_head, k_token, tokens, dims, inside, KEY_DIM)
+    # What a pair of tokens adds to one decay it takes from another: of sums of products only the same numbers cancel.
+    pairs = d_weights * product(q, tl.trans(k)) * of_query[:, None]
+    d_decay = tl.sum(dq * q.to(tl.float32), 1) * of_query + tl.sum(pairs, 1) - tl.sum(pairs, 0)
+    tl.store(d_decay_ptr + head * num_tokens + tokens, d_decay, mask=inside)
+    dq += product(d_weights, k.to(tl.float32))
     put_rows(dq_ptr + head * num_tokens * KEY_WIDTH, KEY_WIDTH, tokens, dims, inside, dq, KEY_WIDTH)
-    q = rows_of(q_ptr + head // group * q_head, q_token, tokens, dims, inside, KEY_DIM)
-    tl.store(d_decay_ptr + head * num_tokens + tokens, tl.sum(dq * q, 1) * of_query, mask=inside)
 
 
 @jit(do_not_specialize=UNSPECIALISED)
@@ -132,7 +141,7 @@ def key_gradients_kernel(
     KEY_DIM: tl.constexpr, KEY_WIDTH: tl.constexpr, VALUE_DIM: tl.constexpr, VALUE_WIDTH: tl.constexpr,
     CHUNK: tl.constexpr, VALUES: tl.constexpr, LATE: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients of normal keys as far as outputs and states have them, and add to those of decays."""
+    """Write the gradients of normal keys as far as weights and states have them, and add the states' of decays."""
     chunk, head, num_heads = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(1)
     tokens, dims = chunk * CHUNK + tl.arange(0, CHUNK), tl.arange(0, KEY_WIDTH)
     inside = tokens < num_tokens
@@ -156,15 +165,15 @@ def key_gradients_kernel(
     rest, _total = rest_of(scales_ptr, head, num_heads, num_tokens, tokens, begin, end, decay, lost)
     d_weights *= decays_of(tokens, begins, decay, lost) * of_query[:, None]
     dk = dk * rest[:, None]
-    q = rows_of(q_ptr + head // group * q_head, q_token, tokens, dims, inside, KEY_DIM)
-    dk += product(tl.trans(d_weights), q)
-    put_rows(dk_ptr + head * num_tokens * KEY_WIDTH, KEY_WIDTH, tokens, dims, inside, dk, KEY_WIDTH)
     k = rows_of(k_ptr + head // group * k_head, k_token, tokens, dims, inside, KEY_DIM)
     d_decay_ptr += head * num_tokens + tokens
     d_decay = tl.load(d_decay_ptr, mask=inside, other=0.0) - tl.sum(dk * k, 1) * of_key
     # The decay of the last token scales all of the state behind the chunk.
     d_decay += tl.where(tokens == (chunk + 1) * CHUNK - 1, tl.sum(met, 0), 0.0)
     tl.store(d_decay_ptr, d_decay, mask=inside)
+    q = rows_of(q_ptr + head // group * q_head, q_token, tokens, dims, inside, KEY_DIM)
+    dk += product(tl.trans(d_weights), q)
+    put_rows(dk_ptr + head * num_tokens * KEY_WIDTH, KEY_WIDTH, tokens, dims, inside, dk, KEY_WIDTH)
 
 
 @jit(do_not_specialize=UNSPECIALISED)
@@ -197,17 +206,19 @@ def write_gradients_kernel(
         put_rows(dv_ptr + head * dv_head, dv_token, tokens, columns, inside, r * beta[:, None], VALUE_DIM)
     begins = begins_of(begins_ptr, tokens, inside, LATE)
     _query, of_key, decay, lost = scales_of(scales_ptr, head, num_heads, num_tokens, tokens, inside)
-    k = rows_of(k_ptr + head // group * k_head, k_token, tokens, dims, inside, KEY_DIM)
+    k = own_rows_of(k_ptr + head // group * k_head, k_token, tokens, dims, inside, KEY_DIM)
+    alike = product(k, tl.trans(k)) * of_key[:, None] * of_key[None, :]
+    k = k.to(tl.float32)
     dx *= reach_of(begins, inside, chunk, decay, CHUNK)[:, None]
     da = tl.where(tokens[:, None] > tokens[None, :], da * decays_of(tokens, begins, decay, lost), 0.0)
-    dx += product(da * of_key[None, :], k)
-    along = tl.sum(dx * k, 1) * of_key
+    along = tl.sum(dx * k, 1) * of_key + tl.sum(da * alike, 1)
     dbeta += along
     tl.store(dbeta_ptr + rows * dbeta_token + head, dbeta.to(dbeta_ptr.dtype.element_ty), mask=inside)
-    dk = dx * beta[:, None] + product(tl.trans(da * (beta * of_key)[:, None]), k)
-    # The first part counts, the second counts against it.
-    d_decay = 2.0 * along * beta - tl.sum(dk * k, 1) * of_key
+    # As in `query_gradients_kernel`, the same numbers with both signs.
+    d_decay = along * beta - tl.sum(da * alike * beta[:, None], 0)
     d_decay += tl.load(d_decay_ptr + head * num_tokens + tokens, mask=inside, other=0.0)
+    dx += product(da * of_key[None, :], k)
+    dk = dx * beta[:, None] + product(tl.trans(da * (beta * of_key)[:, None]), k)
     dk_ptr += head * num_tokens * KEY_WIDTH
     dk += rows_of(dk_ptr, KEY_WIDTH, tokens, dims, inside, KEY_WIDTH)
     put_rows(dk_ptr, KEY_WIDTH, tokens, dims, inside, dk, KEY_WIDTH)

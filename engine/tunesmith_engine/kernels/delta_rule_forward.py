@@ -8,7 +8,10 @@ from tunesmith_engine.kernels.delta_rule_parts import (
     begins_of,
     crosses,
     decays_of,
+    halves,
+    own_rows_of,
     product,
+    product_by,
     put_rows,
     reach_of,
     rest_of,
@@ -62,7 +65,7 @@ def systems_kernel(
     alike = tl.zeros([CHUNK, CHUNK], tl.float32)
     for start in range(0, KEY_WIDTH, VALUES):
         dims = start + tl.arange(0, VALUES)
-        k = rows_of(k_ptr + head // group * k_head, k_token, tokens, dims, inside, KEY_DIM)
+        k = own_rows_of(k_ptr + head // group * k_head, k_token, tokens, dims, inside, KEY_DIM)
         alike += product(k, tl.trans(k))
     alike = alike * (of_key * beta)[:, None] * of_key[None, :]
     below = places[:, None] > places[None, :]
@@ -86,15 +89,16 @@ def prepare_kernel(
     _query, of_key, decay, _lost = scales_of(scales_ptr, head, num_heads, num_tokens, tokens, inside)
     beta = tl.load(beta_ptr + tokens.to(tl.int64) * beta_token + head, mask=inside, other=0.0).to(tl.float32)
     solved = rows_of(solved_ptr + head * num_tokens * CHUNK, CHUNK, tokens, places, inside, CHUNK) * beta[None, :]
+    large, rest = halves(solved, v_ptr)
     for start in range(0, VALUE_WIDTH, VALUES):
         columns = start + tl.arange(0, VALUES)
-        u = product(solved, rows_of(v_ptr + head * v_head, v_token, tokens, columns, inside, VALUE_DIM))
+        u = product_by(large, rest, own_rows_of(v_ptr + head * v_head, v_token, tokens, columns, inside, VALUE_DIM))
         put_rows(u_ptr + head * num_tokens * VALUE_WIDTH, VALUE_WIDTH, tokens, columns, inside, u, VALUE_WIDTH)
-    solved *= (reach_of(begins, inside, chunk, decay, CHUNK) * of_key)[None, :]
+    large, rest = halves(solved * (reach_of(begins, inside, chunk, decay, CHUNK) * of_key)[None, :], k_ptr)
     for start in range(0, KEY_WIDTH, VALUES):
         dims = start + tl.arange(0, VALUES)
-        k = rows_of(k_ptr + head // group * k_head, k_token, tokens, dims, inside, KEY_DIM)
-        w = product(solved, k)
+        k = own_rows_of(k_ptr + head // group * k_head, k_token, tokens, dims, inside, KEY_DIM)
+        w = product_by(large, rest, k)
         put_rows(w_ptr + head * num_tokens * KEY_WIDTH, KEY_WIDTH, tokens, dims, inside, w, KEY_WIDTH)
 
 
@@ -144,13 +148,13 @@ def outputs_kernel(
     inside = tokens < num_tokens
     begins = begins_of(begins_ptr, tokens, inside, LATE)
     of_query, of_key, decay, lost = scales_of(scales_ptr, head, num_heads, num_tokens, tokens, inside)
-    q = rows_of(q_ptr + head // group * q_head, q_token, tokens, dims, inside, KEY_DIM)
-    k = rows_of(k_ptr + head // group * k_head, k_token, tokens, dims, inside, KEY_DIM)
+    q = own_rows_of(q_ptr + head // group * q_head, q_token, tokens, dims, inside, KEY_DIM)
+    k = own_rows_of(k_ptr + head // group * k_head, k_token, tokens, dims, inside, KEY_DIM)
     weights = product(q, tl.trans(k)) * of_key[None, :] * decays_of(tokens, begins, decay, lost)
     u = rows_of(u_ptr + head * num_tokens * VALUE_WIDTH, VALUE_WIDTH, tokens, columns, inside, VALUE_WIDTH)
     out = product(weights, u)
     before = dims < tl.where(crosses(begins_ptr, chunk * CHUNK, num_tokens), KEY_WIDTH, 0)
     states_ptr += (head * num_chunks + chunk) * KEY_WIDTH * VALUE_WIDTH
     state = rows_of(states_ptr, VALUE_WIDTH, dims, columns, before, VALUE_WIDTH)
-    out += product(q, state) * reach_of(begins, inside, chunk, decay, CHUNK)[:, None]
+    out += product(q.to(tl.float32), state) * reach_of(begins, inside, chunk, decay, CHUNK)[:, None]
     put_rows(out_ptr + head * out_head, out_token, tokens, columns, inside, out * of_query[:, None], VALUE_DIM)
