@@ -64,8 +64,9 @@ AT_ONCE = 8
 """Tokens whose gates are loaded at a time."""
 
 
-SYSTEMS = Launch(32, 4)
+SYSTEMS = Launch(16, 4)
 PREPARE = Launch(32, 4)
+PREPARE_GRADIENTS = Launch(32, 8)
 STATES = Launch(64, 4)
 OUTPUTS = Launch(64, 4)
 STATE_GRADIENTS = Launch(64, 8)
@@ -135,13 +136,13 @@ def backward(
     back_u, back_w = work.prepare_gradients(do)
     work.update_states()
     slopes = work.update_slopes(do, back_u, back_w)
-    along = work.write_gradients(do, back_u, dv)
+    work.write_gradients(do, back_u, dv, dbeta)
     # The states are there: what made them holds the gradients of normal queries and keys from now on.
     dq_normal, dk_normal, d_decay = work.w, back_w, torch.empty_like(work.decay)
     read_gradients_kernel[work.num_chunks, work.num_heads](
         *(q, k, do, beta, work.u, back_u, work.states, slopes, work.begins, work.scales, work.decay),
-        *(work.solved, work.weights, dq_normal, dk_normal, d_decay, dbeta, along),
-        *(*_strides(q, k, do), beta.stride(0), dbeta.stride(0), work.num_tokens, work.num_chunks),
+        *(work.solved, work.weights, dq_normal, dk_normal, d_decay),
+        *(*_strides(q, k, do), beta.stride(0), work.num_tokens, work.num_chunks),
         **work.form(READ_GRADIENTS, *ALL, "VALUES", "LATE"),
     )
     gate_gradients_kernel[work.num_chunks, work.num_heads](
@@ -236,7 +237,7 @@ class _Work:
         prepare_gradients_kernel[self.num_chunks, self.num_heads](
             *(self.k, do, self.begins, self.scales, self.decay, self.solved, self.weights, back_u, back_w),
             *(*_strides(self.k, do), self.num_tokens),
-            **self.form(PREPARE, *ALL, "VALUES"),
+            **self.form(PREPARE_GRADIENTS, *ALL, "VALUES"),
         )
         return back_u, back_w
 
@@ -258,15 +259,13 @@ class _Work:
         )
         return slopes
 
-    def write_gradients(self, do: torch.Tensor, back_u: torch.Tensor, dv: torch.Tensor) -> torch.Tensor:
-        """Turn P and T into the gradients of P and A; return those of beta that come from the values, [H, T]."""
-        along = torch.empty_like(self.scales[0])
+    def write_gradients(self, do: torch.Tensor, back_u: torch.Tensor, dv: torch.Tensor, dbeta: torch.Tensor) -> None:
+        """Write the gradients of values and betas, and turn P and T into the gradients of P and of A times beta."""
         write_gradients_kernel[self.num_chunks, self.num_heads](
-            *(self.v, do, self.beta, self.u, back_u, self.begins, self.solved, self.weights, dv, along),
-            *(*_strides(self.v, do), self.beta.stride(0), *_strides(dv), self.num_tokens),
+            *(do, self.beta, self.u, back_u, self.begins, self.solved, self.weights, dv, dbeta),
+            *(*_strides(do), self.beta.stride(0), *_strides(dv), dbeta.stride(0), self.num_tokens),
             **self.form(WRITE_GRADIENTS, "VALUE_DIM", "VALUE_WIDTH", "VALUES", "LATE"),
         )
-        return along
 
     def _grid(self, launch: Launch) -> tuple[int, int, int]:
         return self.bounds.numel() - 1, self.value_width // self.values(launch), self.num_heads
@@ -284,7 +283,7 @@ def workspace_bytes(num_heads: int, key_dim: int, value_dim: int) -> int:
     before the chunks and their gradients, and a few scales.
     """
     key, value = (max(16, 1 << (width - 1).bit_length()) for width in (key_dim, value_dim))
-    return num_heads * (16 * key + 8 * value + 8 * CHUNK + 8 * math.prod((key, value)) // CHUNK + 12) + 24
+    return num_heads * (16 * key + 8 * value + 8 * CHUNK + 8 * math.prod((key, value)) // CHUNK + 8) + 24
 
 
 def _strides(*tensors: torch.Tensor) -> list[int]:

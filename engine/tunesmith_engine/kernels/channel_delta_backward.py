@@ -11,7 +11,15 @@ from tunesmith_engine.kernels.channel_delta_forward import (
     rest_of,
     to_middle,
 )
-from tunesmith_engine.kernels.delta_rule_parts import UNSPECIALISED, begins_of, crosses, product, put_rows, rows_of
+from tunesmith_engine.kernels.delta_rule_parts import (
+    UNSPECIALISED,
+    begins_of,
+    crosses,
+    own_rows_of,
+    put_rows,
+    rows_of,
+)
+from tunesmith_engine.kernels.tile_products import as_taken, fine_product, product, product_by, thirds
 from tunesmith_engine.kernels.triton_import import jit, tl
 
 
@@ -30,10 +38,11 @@ def prepare_gradients_kernel(
     _query, of_key = factors_of(scales_ptr, head, num_heads, num_tokens, tokens, inside)
     solved = rows_of(solved_ptr + head * num_tokens * CHUNK, CHUNK, tokens, places, inside, CHUNK)
     weights = rows_of(weights_ptr + head * num_tokens * CHUNK, CHUNK, tokens, places, inside, CHUNK)
-    weights = tl.trans(product(weights, solved))
+    large, middle, small = thirds(tl.trans(fine_product(weights, solved)), do_ptr)
     for start in range(0, VALUE_WIDTH, VALUES):
         columns = start + tl.arange(0, VALUES)
-        u = product(weights, rows_of(do_ptr + head * do_head, do_token, tokens, columns, inside, VALUE_DIM))
+        do = own_rows_of(do_ptr + head * do_head, do_token, tokens, columns, inside, VALUE_DIM)
+        u = product_by(large, middle, small, do)
         put_rows(u_ptr + head * num_tokens * VALUE_WIDTH, VALUE_WIDTH, tokens, columns, inside, u, VALUE_WIDTH)
     end = tl.minimum((chunk + 1) * CHUNK, num_tokens)
     begin = tl.load(begins_ptr + end - 1)
@@ -44,7 +53,7 @@ def prepare_gradients_kernel(
         k = normal_rows(k_ptr + head * k_head, k_token, tokens, dims, inside, of_key, KEY_DIM)
         decay = rows_of(decay_ptr, KEY_WIDTH, tokens, dims, inside, KEY_WIDTH)
         at_end = tl.load(decay_ptr + (end - 1).to(tl.int64) * KEY_WIDTH + dims)
-        w = product(solved, k * rest_of(tokens, begin, end, decay, at_end))
+        w = fine_product(solved, k * rest_of(tokens, begin, end, decay, at_end))
         put_rows(w_ptr + head * num_tokens * KEY_WIDTH, KEY_WIDTH, tokens, dims, inside, w, KEY_WIDTH)
 
 
@@ -91,12 +100,16 @@ def state_gradients_kernel(
 
 @jit(do_not_specialize=UNSPECIALISED)
 def write_gradients_kernel(
-    v_ptr, do_ptr, beta_ptr, u_ptr, back_u_ptr, begins_ptr, solved_ptr, weights_ptr, dv_ptr, dbeta_ptr,
-    v_token, v_head, do_token, do_head, beta_token, dv_token, dv_head, num_tokens,
+    do_ptr, beta_ptr, u_ptr, back_u_ptr, begins_ptr, solved_ptr, weights_ptr, dv_ptr, dbeta_ptr,
+    do_token, do_head, beta_token, dv_token, dv_head, dbeta_token, num_tokens,
     VALUE_DIM: tl.constexpr, VALUE_WIDTH: tl.constexpr,
     CHUNK: tl.constexpr, VALUES: tl.constexpr, LATE: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients of P and A over P and T, those of values, and of betas as far as values have them."""
+    """Write the gradients of P and of A times beta over P and T, and those of values and betas.
+
+    A row of U is beta times what its token is off by, and that times its row of R is the gradient of beta. Where beta
+    is 0, which no sigmoid lets a gradient through, 0 is written.
+    """
     chunk, head = tl.program_id(0), tl.program_id(1).to(tl.int64)
     places = tl.arange(0, CHUNK)
     tokens = chunk * CHUNK + places
@@ -112,14 +125,17 @@ def write_gradients_kernel(
         r = rows_of(back_u_ptr + head * num_tokens * VALUE_WIDTH, VALUE_WIDTH, tokens, columns, inside, VALUE_WIDTH)
         d_weights += product(do, tl.trans(u))
         da -= product(r, tl.trans(u))
-        dbeta += tl.sum(r * rows_of(v_ptr + head * v_head, v_token, tokens, columns, inside, VALUE_DIM), 1)
+        dbeta += tl.sum(r * u, 1)
         put_rows(dv_ptr + head * dv_head, dv_token, tokens, columns, inside, r * beta[:, None], VALUE_DIM)
-    tl.store(dbeta_ptr + head * num_tokens + tokens, dbeta, mask=inside)
+    dbeta = tl.where(beta > 0.0, dbeta / tl.where(beta > 0.0, beta, 1.0), 0.0)
+    dbeta_ptr += tokens.to(tl.int64) * dbeta_token + head
+    tl.store(dbeta_ptr, dbeta.to(dbeta_ptr.dtype.element_ty), mask=inside)
     begins = begins_of(begins_ptr, tokens, inside, LATE)
     seen = (tokens[None, :] <= tokens[:, None]) & (tokens[None, :] >= begins[:, None])
     place = head * num_tokens * CHUNK
     put_rows(weights_ptr + place, CHUNK, tokens, places, inside, tl.where(seen, d_weights, 0.0), CHUNK)
-    put_rows(solved_ptr + place, CHUNK, tokens, places, inside, tl.where(seen, da, 0.0), CHUNK)
+    da = tl.where(seen, da * beta[:, None], 0.0)
+    put_rows(solved_ptr + place, CHUNK, tokens, places, inside, da, CHUNK)
 
 
 @jit
@@ -147,34 +163,43 @@ def through_states(
 
 @jit
 def through_pairs(
-    dq, dk, dx, q, k, beta, decay, decay_ptr, d_weights_ptr, da_ptr, chunk, places, dims, inside, num_tokens,
+    dq, dk, d_decay, q, k, like_ptr, decay, decay_ptr, d_weights_ptr, da_ptr, chunk, places, dims, inside, num_tokens,
     KEY_WIDTH: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """Return gradients with what pairs of tokens of the chunk add: to dq and dx as the later, to dk as the earlier."""
+    """Return gradients with what pairs of tokens of the chunk add.
+
+    What a pair adds to the later token's log decay it takes from the earlier's: only the same numbers cancel, so that
+    both are of queries and keys as the products take them.
+    """
     tokens = chunk * CHUNK + places
     half = CHUNK // 2
     while half > 0:
         factors = to_middle(decay_ptr, chunk, places, dims, decay, half, num_tokens, KEY_WIDTH, CHUNK)
         meet = meets(places, half)
+        queries, keys = as_taken(q * factors, like_ptr), as_taken(k * factors, like_ptr)
         part = tl.where(meet, rows_of(d_weights_ptr, CHUNK, tokens, places, inside, CHUNK), 0.0)
-        dq += factors * product(part, k * factors)
-        back = product(tl.trans(part), q * factors)
+        ahead = product(part, keys)
+        dq += factors * ahead
+        d_decay += ahead * queries
+        back = product(tl.trans(part), queries)
         part = tl.where(meet, rows_of(da_ptr, CHUNK, tokens, places, inside, CHUNK), 0.0)
-        dx += factors * product(part, k * factors)
-        dk += factors * (back + product(tl.trans(part * beta[:, None]), k * factors))
+        ahead = product(part, keys)
+        back += product(tl.trans(part), keys)
+        dk += factors * (ahead + back)
+        d_decay += (ahead - back) * keys
         half = half // 2
-    return dq, dk, dx
+    return dq, dk, d_decay
 
 
 @jit(do_not_specialize=UNSPECIALISED)
 def read_gradients_kernel(
     q_ptr, k_ptr, do_ptr, beta_ptr, u_ptr, back_u_ptr, states_ptr, slopes_ptr, begins_ptr, scales_ptr, decay_ptr,
-    da_ptr, d_weights_ptr, dq_ptr, dk_ptr, d_decay_ptr, dbeta_ptr, along_ptr,
-    q_token, q_head, k_token, k_head, do_token, do_head, beta_token, dbeta_token, num_tokens, num_chunks,
+    da_ptr, d_weights_ptr, dq_ptr, dk_ptr, d_decay_ptr,
+    q_token, q_head, k_token, k_head, do_token, do_head, beta_token, num_tokens, num_chunks,
     KEY_DIM: tl.constexpr, KEY_WIDTH: tl.constexpr, VALUE_DIM: tl.constexpr, VALUE_WIDTH: tl.constexpr,
     CHUNK: tl.constexpr, VALUES: tl.constexpr, LATE: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients of normal queries and keys, of log decays, and the whole one of betas."""
+    """Write the gradients of normal queries and keys and of log decays."""
     chunk, head, num_heads = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(1)
     places = tl.arange(0, CHUNK)
     tokens = chunk * CHUNK + places
@@ -196,7 +221,6 @@ def read_gradients_kernel(
     d_weights_ptr += of_row * CHUNK
     da_ptr += of_row * CHUNK
     itself = tl.load(d_weights_ptr + tokens.to(tl.int64) * CHUNK + places, mask=inside, other=0.0)[:, None]
-    along = tl.load(along_ptr + of_row + tokens, mask=inside, other=0.0)
     for start in range(0, KEY_WIDTH, VALUES):
         dims = start + tl.arange(0, VALUES)
         before, behind = dims < tl.where(goes_in, KEY_WIDTH, 0), dims < tl.where(goes_on, KEY_WIDTH, 0)
@@ -209,24 +233,19 @@ def read_gradients_kernel(
         reach = reach_of(begins, inside, chunk, decay, CHUNK)
         q = normal_rows(q_ptr + head * q_head, q_token, tokens, dims, inside, of_query, KEY_DIM)
         k = normal_rows(k_ptr + head * k_head, k_token, tokens, dims, inside, of_key, KEY_DIM)
-        dq, dx = dq * reach, dx * reach
+        dq, dx = dq * reach, dx * reach * beta[:, None]
         dk = dk * rest_of(tokens, begin, end, decay, at_end)
-        dq, dk, dx = through_pairs(
-            dq, dk, dx, q, k, beta, decay, decay_ptr, d_weights_ptr, da_ptr, chunk, places, dims, inside, num_tokens,
-            KEY_WIDTH, CHUNK,
-        )  # fmt: skip
-        along += tl.sum(dx * k, 1)
-        d_decay = dq * q + (beta[:, None] * dx - dk) * k
+        d_decay = dq * q + (dx - dk) * k
         # The decay of the last token scales all of the state behind the chunk.
         d_decay += tl.where((places == CHUNK - 1)[:, None], met[None, :], 0.0)
         # What a token reads of itself doesn't decay.
-        dq += itself * k
-        dk += beta[:, None] * dx + itself * q
+        dq, dk, d_decay = through_pairs(
+            dq + itself * k, dk + dx + itself * q, d_decay, q, k, k_ptr, decay, decay_ptr, d_weights_ptr, da_ptr,
+            chunk, places, dims, inside, num_tokens, KEY_WIDTH, CHUNK,
+        )  # fmt: skip
         put_rows(dq_ptr + of_row * KEY_WIDTH, KEY_WIDTH, tokens, dims, inside, dq, KEY_WIDTH)
         put_rows(dk_ptr + of_row * KEY_WIDTH, KEY_WIDTH, tokens, dims, inside, dk, KEY_WIDTH)
         put_rows(d_decay_ptr + of_row * KEY_WIDTH, KEY_WIDTH, tokens, dims, inside, d_decay, KEY_WIDTH)
-    dbeta_ptr += tokens.to(tl.int64) * dbeta_token + head
-    tl.store(dbeta_ptr, along.to(dbeta_ptr.dtype.element_ty), mask=inside)
 
 
 @jit(do_not_specialize=UNSPECIALISED)

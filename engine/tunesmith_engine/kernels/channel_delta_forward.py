@@ -6,10 +6,11 @@ from tunesmith_engine.kernels.delta_rule_parts import (
     UNSPECIALISED,
     begins_of,
     crosses,
-    product,
+    own_rows_of,
     put_rows,
     rows_of,
 )
+from tunesmith_engine.kernels.tile_products import as_taken, fine_product, product, product_by, thirds
 from tunesmith_engine.kernels.triton_import import jit, tl
 
 
@@ -132,8 +133,8 @@ def systems_kernel(
             factors = to_middle(decay_ptr, chunk, places, dims, decay, half, num_tokens, KEY_WIDTH, CHUNK)
             meet = meets(places, half)
             keys = tl.trans(k * factors)
-            alike += tl.where(meet, product(k * factors, keys), 0.0)
-            weights += tl.where(meet, product(q * factors, keys), 0.0)
+            alike += tl.where(meet, fine_product(k * factors, keys), 0.0)
+            weights += tl.where(meet, fine_product(q * factors, keys), 0.0)
             half = half // 2
     begins = begins_of(begins_ptr, tokens, inside, LATE)
     seen = (tokens[None, :] <= tokens[:, None]) & (tokens[None, :] >= begins[:, None])
@@ -160,15 +161,17 @@ def prepare_kernel(
     _query, of_key = factors_of(scales_ptr, head, num_heads, num_tokens, tokens, inside)
     beta = tl.load(beta_ptr + tokens.to(tl.int64) * beta_token + head, mask=inside, other=0.0).to(tl.float32)
     solved = rows_of(solved_ptr + head * num_tokens * CHUNK, CHUNK, tokens, places, inside, CHUNK) * beta[None, :]
+    large, middle, small = thirds(solved, v_ptr)
     for start in range(0, VALUE_WIDTH, VALUES):
         columns = start + tl.arange(0, VALUES)
-        u = product(solved, rows_of(v_ptr + head * v_head, v_token, tokens, columns, inside, VALUE_DIM))
+        v = own_rows_of(v_ptr + head * v_head, v_token, tokens, columns, inside, VALUE_DIM)
+        u = product_by(large, middle, small, v)
         put_rows(u_ptr + head * num_tokens * VALUE_WIDTH, VALUE_WIDTH, tokens, columns, inside, u, VALUE_WIDTH)
     for start in range(0, KEY_WIDTH, VALUES):
         dims = start + tl.arange(0, VALUES)
         k = normal_rows(k_ptr + head * k_head, k_token, tokens, dims, inside, of_key, KEY_DIM)
         decay = rows_of(decay_ptr + head * num_tokens * KEY_WIDTH, KEY_WIDTH, tokens, dims, inside, KEY_WIDTH)
-        w = product(solved, k * reach_of(begins, inside, chunk, decay, CHUNK))
+        w = fine_product(solved, k * reach_of(begins, inside, chunk, decay, CHUNK))
         put_rows(w_ptr + head * num_tokens * KEY_WIDTH, KEY_WIDTH, tokens, dims, inside, w, KEY_WIDTH)
 
 
@@ -194,7 +197,8 @@ def states_kernel(
         inside = (tokens >= begin) & (tokens < end)
         w = rows_of(w_ptr, KEY_WIDTH, tokens, dims, inside, KEY_WIDTH)
         u = rows_of(u_ptr, VALUE_WIDTH, tokens, columns, inside, VALUE_WIDTH)
-        u -= product(w, state)
+        # Where keys are alike, little is left of the difference.
+        u -= product(as_taken(w, k_ptr), as_taken(state, k_ptr))
         put_rows(u_ptr, VALUE_WIDTH, tokens, columns, inside, u, VALUE_WIDTH)
         _query, of_key = factors_of(scales_ptr, head, num_heads, num_tokens, tokens, inside)
         stop = tl.minimum((chunk + 1) * CHUNK, end)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 
 from tunesmith_engine.kernels.chunk_places import CHUNK
+from tunesmith_engine.kernels.tile_products import fine_product
 from tunesmith_engine.kernels.triton_import import jit, tl, triton
 
 NUM_WARPS = 1
@@ -51,22 +52,6 @@ def _with_row(solved, a, place, rows):
     factors = tl.sum(tl.where(rows == place, a, 0.0), 0)
     line = tl.sum(factors[:, None] * solved, 0)
     return solved - tl.where(rows == place, line[None, :], 0.0)
-
-
-@jit
-def _halves(x):
-    """Return float32 numbers rounded to the 10 bits that TF32 holds, and the rest."""
-    large = ((x.to(tl.int32, bitcast=True) + (1 << 12)) & -(1 << 13)).to(tl.float32, bitcast=True)
-    return large, x - large
-
-
-@jit
-def fine_product(a, b):
-    """Return a product by three in TF32, whose rounding is nearly that of float32."""
-    a, a_rest = _halves(a)
-    b, b_rest = _halves(b)
-    small = tl.dot(a, b_rest, input_precision="tf32") + tl.dot(a_rest, b, input_precision="tf32")
-    return small + tl.dot(a, b, input_precision="tf32")
 
 
 @jit(do_not_specialize=["num_tokens"])

@@ -72,6 +72,7 @@ class Launch:
 
 SYSTEMS = Launch(64, 4)
 PREPARE = Launch(32, 4)
+PREPARE_GRADIENTS = Launch(64, 8)
 STATES = Launch(32, 4)
 OUTPUTS = Launch(64, 4)
 STATE_GRADIENTS = Launch(32, 4)
@@ -243,7 +244,7 @@ class _Work:
         prepare_gradients_kernel[self.num_chunks, self.num_heads](
             *(self.q, self.k, do, self.begins, self.scales, solved, back_u, back_w),
             *(*_strides(self.q, self.k, do), self.num_tokens, self.group),
-            **self.form(PREPARE, *ALL, "VALUES", "LATE"),
+            **self.form(PREPARE_GRADIENTS, *ALL, "VALUES", "LATE"),
         )
 
     def update_states(self) -> None:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from tunesmith_engine.kernels.chunk_inverse import fine_product
 from tunesmith_engine.kernels.delta_rule_parts import (
     UNSPECIALISED,
     begins_of,
     crosses,
     decays_of,
-    halves,
     own_rows_of,
-    product,
-    product_by,
     put_rows,
     reach_of,
     rest_of,
     rows_of,
     scales_of,
 )
+from tunesmith_engine.kernels.tile_products import fine_product, product, product_by, thirds
 from tunesmith_engine.kernels.triton_import import jit, tl
 
 
@@ -43,20 +40,20 @@ def prepare_gradients_kernel(
         weights += product(q, tl.trans(k))
     weights = weights * of_query[:, None] * of_key[None, :] * decays_of(tokens, begins, decay, lost)
     solved = rows_of(solved_ptr + head * num_tokens * CHUNK, CHUNK, tokens, places, inside, CHUNK)
-    large, rest = halves(tl.trans(fine_product(weights, solved)), do_ptr)
+    large, middle, small = thirds(tl.trans(fine_product(weights, solved)), do_ptr)
     for start in range(0, VALUE_WIDTH, VALUES):
         columns = start + tl.arange(0, VALUES)
         do = own_rows_of(do_ptr + head * do_head, do_token, tokens, columns, inside, VALUE_DIM)
-        u = product_by(large, rest, do)
+        u = product_by(large, middle, small, do)
         put_rows(u_ptr + head * num_tokens * VALUE_WIDTH, VALUE_WIDTH, tokens, columns, inside, u, VALUE_WIDTH)
     end = tl.minimum((chunk + 1) * CHUNK, num_tokens)
     begin = tl.load(begins_ptr + end - 1)
     left, _total = rest_of(scales_ptr, head, num_heads, num_tokens, tokens, begin, end, decay, lost)
-    large, rest = halves(tl.trans(solved) * (left * of_key)[None, :], k_ptr)
+    large, middle, small = thirds(tl.trans(solved) * (left * of_key)[None, :], k_ptr)
     for start in range(0, KEY_WIDTH, VALUES):
         dims = start + tl.arange(0, VALUES)
         k = own_rows_of(k_ptr + head // group * k_head, k_token, tokens, dims, inside, KEY_DIM)
-        w = product_by(large, rest, k)
+        w = product_by(large, middle, small, k)
         put_rows(w_ptr + head * num_tokens * KEY_WIDTH, KEY_WIDTH, tokens, dims, inside, w, KEY_WIDTH)
 
 

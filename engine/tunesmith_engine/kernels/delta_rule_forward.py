@@ -8,16 +8,14 @@ from tunesmith_engine.kernels.delta_rule_parts import (
     begins_of,
     crosses,
     decays_of,
-    halves,
     own_rows_of,
-    product,
-    product_by,
     put_rows,
     reach_of,
     rest_of,
     rows_of,
     scales_of,
 )
+from tunesmith_engine.kernels.tile_products import product, product_by, thirds
 from tunesmith_engine.kernels.triton_import import jit, tl
 
 
@@ -89,16 +87,17 @@ def prepare_kernel(
     _query, of_key, decay, _lost = scales_of(scales_ptr, head, num_heads, num_tokens, tokens, inside)
     beta = tl.load(beta_ptr + tokens.to(tl.int64) * beta_token + head, mask=inside, other=0.0).to(tl.float32)
     solved = rows_of(solved_ptr + head * num_tokens * CHUNK, CHUNK, tokens, places, inside, CHUNK) * beta[None, :]
-    large, rest = halves(solved, v_ptr)
+    large, middle, small = thirds(solved, v_ptr)
     for start in range(0, VALUE_WIDTH, VALUES):
         columns = start + tl.arange(0, VALUES)
-        u = product_by(large, rest, own_rows_of(v_ptr + head * v_head, v_token, tokens, columns, inside, VALUE_DIM))
+        v = own_rows_of(v_ptr + head * v_head, v_token, tokens, columns, inside, VALUE_DIM)
+        u = product_by(large, middle, small, v)
         put_rows(u_ptr + head * num_tokens * VALUE_WIDTH, VALUE_WIDTH, tokens, columns, inside, u, VALUE_WIDTH)
-    large, rest = halves(solved * (reach_of(begins, inside, chunk, decay, CHUNK) * of_key)[None, :], k_ptr)
+    large, middle, small = thirds(solved * (reach_of(begins, inside, chunk, decay, CHUNK) * of_key)[None, :], k_ptr)
     for start in range(0, KEY_WIDTH, VALUES):
         dims = start + tl.arange(0, VALUES)
         k = own_rows_of(k_ptr + head // group * k_head, k_token, tokens, dims, inside, KEY_DIM)
-        w = product_by(large, rest, k)
+        w = product_by(large, middle, small, k)
         put_rows(w_ptr + head * num_tokens * KEY_WIDTH, KEY_WIDTH, tokens, dims, inside, w, KEY_WIDTH)
 
 

@@ -12,37 +12,6 @@ NOBODY = 1 << 30
 
 
 @jit
-def product(a, b):
-    """Return a matrix product in float32: of float32 tiles in TF32, of inputs, which come as they are, exact.
-
-    TF32 holds float16 and bfloat16 exactly, and rounds all else as float16 does, with the range of float32.
-    """
-    return tl.dot(a, b, input_precision="tf32")
-
-
-@jit
-def halves(a, like_ptr):
-    """Return a float32 tile as a sum of two: where inputs are bfloat16 of that, with twice its digits, else itself."""
-    if like_ptr.dtype.element_ty == tl.bfloat16:
-        large = a.to(tl.bfloat16)
-        rest = (a - large.to(tl.float32)).to(tl.bfloat16)
-    else:
-        large = a
-        rest = tl.zeros_like(a)
-    return large, rest
-
-
-@jit
-def product_by(large, rest, x):
-    """Return the product of a tile in halves and a tile of the inputs: as much work as one in TF32, 32 times as fine.
-
-    For the inverse, whose rows add up to differences of nearly equal terms where keys are alike.
-    """
-    x = x.to(large.dtype)
-    return tl.dot(large, x, product(rest, x), input_precision="tf32")
-
-
-@jit
 def own_rows_of(pointer, stride, tokens, dims, inside, DIM: tl.constexpr):
     """Load rows [tokens, dims] of one head, zeros outside."""
     places = tokens.to(tl.int64)[:, None] * stride + dims[None, :]

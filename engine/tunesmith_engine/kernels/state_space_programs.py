@@ -7,11 +7,11 @@ from tunesmith_engine.kernels.delta_rule_parts import (
     begins_of,
     crosses,
     decays_of,
-    product,
     put_rows,
     reach_of,
     rows_of,
 )
+from tunesmith_engine.kernels.tile_products import product
 from tunesmith_engine.kernels.triton_import import jit, tl
 
 UNSPECIALISED = ["num_tokens", "num_documents", "num_chunks", "num_heads", "search_steps", "group", "in_part"]

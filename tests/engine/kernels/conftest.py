@@ -61,20 +61,28 @@ def _let_tensors_bound_loops() -> None:
     interpreter._patch_lang_tensor = patch
 
 
-def _multiply_bfloat16() -> None:
+TF32_IS_CUT = [False]
+"""Whether products in TF32 take of float32 numbers what tensor cores take; see `tensor_cores`."""
+
+
+def _multiply_as_a_gpu() -> None:
     """Let the interpreter multiply the values of bfloat16 matrices: up to Triton 3.6 it multiplies their bits."""
     from triton import language as tl
+    from triton._C.libtriton import ir
     from triton.runtime import interpreter
 
     usual = interpreter.InterpreterBuilder.create_dot
 
-    def widened(matrix: Any) -> Any:  # Any: Triton's handle of a matrix
-        if matrix.dtype != tl.bfloat16:
-            return matrix
-        return interpreter.TensorHandle((matrix.data.astype("uint32") << 16).view("float32"), tl.float32)
+    def taken(matrix: Any, precision: Any) -> Any:  # Any: Triton's handle of a matrix, and its enumeration
+        if matrix.dtype == tl.bfloat16:
+            return interpreter.TensorHandle((matrix.data.astype("uint32") << 16).view("float32"), tl.float32)
+        if matrix.dtype == tl.float32 and precision == ir.INPUT_PRECISION.TF32 and TF32_IS_CUT[0]:
+            bits = matrix.data.copy(order="C").view("uint32") & 0xFFFFE000
+            return interpreter.TensorHandle(bits.view("float32"), tl.float32)
+        return matrix
 
-    def dot(self: Any, a: Any, b: Any, *rest: Any) -> Any:  # Any: Triton's own types
-        return usual(self, widened(a), widened(b), *rest)
+    def dot(self: Any, a: Any, b: Any, total: Any, precision: Any, *rest: Any) -> Any:  # Any: Triton's own types
+        return usual(self, taken(a, precision), taken(b, precision), total, precision, *rest)
 
     interpreter.InterpreterBuilder.create_dot = dot
 
@@ -82,7 +90,7 @@ def _multiply_bfloat16() -> None:
 if INTERPRETED and not triton_problem:
     _round_as_a_gpu()
     _let_tensors_bound_loops()
-    _multiply_bfloat16()
+    _multiply_as_a_gpu()
 
 
 def _implementations() -> list[str]:
@@ -106,6 +114,14 @@ def implementation(request: pytest.FixtureRequest) -> Iterator[str]:
 def device() -> torch.device:
     """The device of a test's tensors: a GPU where there is one, unless Triton's interpreter runs the kernels."""
     return torch.device("cuda" if ON_GPU and not INTERPRETED else "cpu")
+
+
+@pytest.fixture
+def tensor_cores() -> Iterator[None]:
+    """Let the interpreter's products in TF32 cut 13 digits off float32 numbers first, as a GPU's do."""
+    TF32_IS_CUT[0] = True
+    yield
+    TF32_IS_CUT[0] = False
 
 
 @pytest.fixture

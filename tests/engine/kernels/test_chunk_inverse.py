@@ -9,7 +9,10 @@ from tests.engine.kernels.conftest import INTERPRETED, ON_GPU
 from tests.engine.numerics import judge, mutants_fail
 from tunesmith_engine.kernels.chunk_inverse import CHUNK, invert
 
-pytestmark = pytest.mark.skipif(not (INTERPRETED or ON_GPU), reason="needs Triton's interpreter or a GPU")
+pytestmark = [
+    pytest.mark.skipif(not (INTERPRETED or ON_GPU), reason="needs Triton's interpreter or a GPU"),
+    pytest.mark.usefixtures("tensor_cores"),
+]
 
 STEPS = 16.0
 """Sums of 64 products in another order."""

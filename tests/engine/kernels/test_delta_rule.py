@@ -77,6 +77,9 @@ MORE = {
     "many documents": Case(tuple(1 + (7 * i) % 31 for i in range(24)), num_empty=3),
 }
 
+LONG = ["documents across chunks", *(name for name in MORE if name != "keys alike")]
+IN_16_BITS = ["one-token documents", "keys alike", *(pytest.param(name, marks=pytest.mark.long) for name in LONG)]
+
 
 def run(case: Case, inputs: Values) -> Values:
     """Return output and gradients of ours, the output inside a wider buffer."""
@@ -154,17 +157,19 @@ def test_float32(device: torch.device, name: str) -> None:
     judge_all(case, run(case, inputs), inputs)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize(
-    "name",
-    [
-        "one-token documents",
-        *(pytest.param(name, marks=pytest.mark.long) for name in ("documents across chunks", *MORE)),
-    ],
-)
-def test_16_bits(device: torch.device, name: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("name", IN_16_BITS)
+def test_float16(device: torch.device, name: str) -> None:
     case = {**SMALL, **MORE}[name]
-    inputs = case.inputs(device, dtype)
+    inputs = case.inputs(device, torch.float16)
+    judge_all(case, run(case, inputs), inputs)
+
+
+@pytest.mark.usefixtures("tensor_cores")
+@pytest.mark.parametrize("name", IN_16_BITS)
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
+def test_bfloat16(device: torch.device, name: str, seed: int) -> None:
+    case = {**SMALL, **MORE}[name]
+    inputs = case.inputs(device, torch.bfloat16, seed)
     judge_all(case, run(case, inputs), inputs)
 
 
