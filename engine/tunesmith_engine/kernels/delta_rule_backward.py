@@ -208,11 +208,12 @@ def write_gradients_kernel(
     k = k.to(tl.float32)
     dx *= reach_of(begins, inside, chunk, decay, CHUNK)[:, None]
     da = tl.where(tokens[:, None] > tokens[None, :], da * decays_of(tokens, begins, decay, lost), 0.0)
-    along = tl.sum(dx * k, 1) * of_key + tl.sum(da * alike, 1)
-    dbeta += along
+    along = tl.sum(dx * k, 1) * of_key
+    dbeta += along + tl.sum(da * alike, 1)
     tl.store(dbeta_ptr + rows * dbeta_token + head, dbeta.to(dbeta_ptr.dtype.element_ty), mask=inside)
     # As in `query_gradients_kernel`, the same numbers with both signs.
-    d_decay = along * beta - tl.sum(da * alike * beta[:, None], 0)
+    pairs = da * alike * beta[:, None]
+    d_decay = along * beta + tl.sum(pairs, 1) - tl.sum(pairs, 0)
     d_decay += tl.load(d_decay_ptr + head * num_tokens + tokens, mask=inside, other=0.0)
     dx += product(da * of_key[None, :], k)
     dk = dx * beta[:, None] + product(tl.trans(da * (beta * of_key)[:, None]), k)

@@ -31,7 +31,7 @@ def as_taken(x, like_ptr):
 def fine_product(a, b):
     """Return a product of float32 tiles by three in TF32, whose rounding is nearly that of float32."""
     a_large, b_large = nearest_tf32(a), nearest_tf32(b)
-    return product(a_large, b - b_large) + product(a - a_large, b_large) + product(a_large, b_large)
+    return product(a_large, b - b_large) + product(a - a_large, b) + product(a_large, b_large)
 
 
 @jit
