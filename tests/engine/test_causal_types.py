@@ -23,7 +23,7 @@ from tunesmith_engine.data.prepare import DataStats
 from tunesmith_engine.device import choose_compute
 from tunesmith_engine.methods import method_of
 from tunesmith_engine.model.folder import model_folder
-from tunesmith_engine.model.load import load_config
+from tunesmith_engine.model.load import check_row_lengths, load_config
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.train.assembly import Assembly, Parts
 from tunesmith_engine.train.loss import make_batch, num_trained_tokens
@@ -235,6 +235,22 @@ def test_rows_of_one_repeated_token_hide_no_model_that_looks_ahead(write: Any) -
 
 def test_an_encoder_that_was_made_a_decoder_trains(write: Any) -> None:
     _check_agreement(write("bert", is_decoder=True))
+
+
+@pytest.mark.parametrize("kind", ["llava", "qwen3_vl", "smolvlm"])
+def test_positions_in_an_image_limit_no_text(kind: str, write: Any) -> None:
+    folder = write(kind)
+    check_row_lengths(100_000, Trained(spec_of(folder), rows()).model.get_base_model(), folder)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "opt"])
+def test_a_text_longer_than_the_learned_positions_is_refused(kind: str, write: Any) -> None:
+    folder = write(kind, max_position_embeddings=48)
+    model = Trained(spec_of(folder), rows()).model.get_base_model()
+    check_row_lengths(48, model, folder)
+    with pytest.raises(TunesmithError, match="supports only 48") as caught:
+        check_row_lengths(49, model, folder)
+    assert caught.value.code == "spec-invalid"
 
 
 @pytest.mark.parametrize("kind", ["reformer", "xmod"])

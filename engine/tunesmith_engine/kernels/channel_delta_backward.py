@@ -19,7 +19,7 @@ from tunesmith_engine.kernels.delta_rule_parts import (
     put_rows,
     rows_of,
 )
-from tunesmith_engine.kernels.tile_products import as_taken, fine_product, product, product_by, thirds
+from tunesmith_engine.kernels.tile_products import as_taken, product, product_by, product_in_full, thirds
 from tunesmith_engine.kernels.triton_import import jit, tl
 
 
@@ -38,7 +38,7 @@ def prepare_gradients_kernel(
     _query, of_key = factors_of(scales_ptr, head, num_heads, num_tokens, tokens, inside)
     solved = rows_of(solved_ptr + head * num_tokens * CHUNK, CHUNK, tokens, places, inside, CHUNK)
     weights = rows_of(weights_ptr + head * num_tokens * CHUNK, CHUNK, tokens, places, inside, CHUNK)
-    large, middle, small = thirds(tl.trans(fine_product(weights, solved)), do_ptr)
+    large, middle, small = thirds(tl.trans(product_in_full(weights, solved, do_ptr)), do_ptr)
     for start in range(0, VALUE_WIDTH, VALUES):
         columns = start + tl.arange(0, VALUES)
         do = own_rows_of(do_ptr + head * do_head, do_token, tokens, columns, inside, VALUE_DIM)
@@ -53,7 +53,7 @@ def prepare_gradients_kernel(
         k = normal_rows(k_ptr + head * k_head, k_token, tokens, dims, inside, of_key, KEY_DIM)
         decay = rows_of(decay_ptr, KEY_WIDTH, tokens, dims, inside, KEY_WIDTH)
         at_end = tl.load(decay_ptr + (end - 1).to(tl.int64) * KEY_WIDTH + dims)
-        w = fine_product(solved, k * rest_of(tokens, begin, end, decay, at_end))
+        w = product_in_full(solved, k * rest_of(tokens, begin, end, decay, at_end), k_ptr)
         put_rows(w_ptr + head * num_tokens * KEY_WIDTH, KEY_WIDTH, tokens, dims, inside, w, KEY_WIDTH)
 
 

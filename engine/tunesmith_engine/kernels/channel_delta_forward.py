@@ -10,7 +10,7 @@ from tunesmith_engine.kernels.delta_rule_parts import (
     put_rows,
     rows_of,
 )
-from tunesmith_engine.kernels.tile_products import as_taken, fine_product, product, product_by, thirds
+from tunesmith_engine.kernels.tile_products import as_taken, product, product_by, product_in_full, thirds
 from tunesmith_engine.kernels.triton_import import jit, tl
 
 
@@ -133,8 +133,8 @@ def systems_kernel(
             factors = to_middle(decay_ptr, chunk, places, dims, decay, half, num_tokens, KEY_WIDTH, CHUNK)
             meet = meets(places, half)
             keys = tl.trans(k * factors)
-            alike += tl.where(meet, fine_product(k * factors, keys), 0.0)
-            weights += tl.where(meet, fine_product(q * factors, keys), 0.0)
+            alike += tl.where(meet, product_in_full(k * factors, keys, k_ptr), 0.0)
+            weights += tl.where(meet, product_in_full(q * factors, keys, k_ptr), 0.0)
             half = half // 2
     begins = begins_of(begins_ptr, tokens, inside, LATE)
     seen = (tokens[None, :] <= tokens[:, None]) & (tokens[None, :] >= begins[:, None])
@@ -171,7 +171,7 @@ def prepare_kernel(
         dims = start + tl.arange(0, VALUES)
         k = normal_rows(k_ptr + head * k_head, k_token, tokens, dims, inside, of_key, KEY_DIM)
         decay = rows_of(decay_ptr + head * num_tokens * KEY_WIDTH, KEY_WIDTH, tokens, dims, inside, KEY_WIDTH)
-        w = fine_product(solved, k * reach_of(begins, inside, chunk, decay, CHUNK))
+        w = product_in_full(solved, k * reach_of(begins, inside, chunk, decay, CHUNK), k_ptr)
         put_rows(w_ptr + head * num_tokens * KEY_WIDTH, KEY_WIDTH, tokens, dims, inside, w, KEY_WIDTH)
 
 

@@ -14,7 +14,7 @@ from tunesmith_engine.kernels.delta_rule_parts import (
     rows_of,
     scales_of,
 )
-from tunesmith_engine.kernels.tile_products import fine_product, product, product_by, thirds
+from tunesmith_engine.kernels.tile_products import product, product_by, product_in_full, thirds
 from tunesmith_engine.kernels.triton_import import jit, tl
 
 
@@ -40,7 +40,7 @@ def prepare_gradients_kernel(
         weights += product(q, tl.trans(k))
     weights = weights * of_query[:, None] * of_key[None, :] * decays_of(tokens, begins, decay, lost)
     solved = rows_of(solved_ptr + head * num_tokens * CHUNK, CHUNK, tokens, places, inside, CHUNK)
-    large, middle, small = thirds(tl.trans(fine_product(weights, solved)), do_ptr)
+    large, middle, small = thirds(tl.trans(product_in_full(weights, solved, do_ptr)), do_ptr)
     for start in range(0, VALUE_WIDTH, VALUES):
         columns = start + tl.arange(0, VALUES)
         do = own_rows_of(do_ptr + head * do_head, do_token, tokens, columns, inside, VALUE_DIM)

@@ -22,21 +22,30 @@ def nearest_tf32(x):
 
 
 @jit
+def fine_product(a, b):
+    """Return a product of float32 tiles by three in TF32, whose rounding is nearly that of float32."""
+    a_large, b_large = nearest_tf32(a), nearest_tf32(b)
+    return product(a_large, b - b_large) + product(a - a_large, b_large) + product(a_large, b_large)
+
+
+# Below, `like_ptr` points at inputs. Others than bfloat16 only Triton's interpreter has, where float32 stays exact.
+
+
+@jit
 def as_taken(x, like_ptr):
-    """Return float32 numbers as `product` is to take them: the nearest where inputs are bfloat16, else as they are."""
+    """Return float32 numbers as `product` is to take them: the nearest in TF32."""
     return nearest_tf32(x) if like_ptr.dtype.element_ty == tl.bfloat16 else x
 
 
 @jit
-def fine_product(a, b):
-    """Return a product of float32 tiles by three in TF32, whose rounding is nearly that of float32."""
-    a_large, b_large = nearest_tf32(a), nearest_tf32(b)
-    return product(a_large, b - b_large) + product(a - a_large, b) + product(a_large, b_large)
+def product_in_full(a, b, like_ptr):
+    """Return a product of float32 tiles, whose rounding is nearly that of float32."""
+    return fine_product(a, b) if like_ptr.dtype.element_ty == tl.bfloat16 else product(a, b)
 
 
 @jit
 def thirds(a, like_ptr):
-    """Return a float32 tile as a sum of three that `product_by` takes: where inputs are bfloat16, of bfloat16."""
+    """Return a float32 tile as a sum of three in bfloat16 that `product_by` takes."""
     if like_ptr.dtype.element_ty == tl.bfloat16:
         large = a.to(tl.bfloat16)
         left = a - large.to(tl.float32)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, GenerationConfig
+from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 from transformers.models.auto.auto_factory import _get_model_class
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
@@ -374,13 +374,15 @@ def check_token_ids(used: Collection[int], tokenizer: Any, config: Any, folder: 
         )
 
 
-def check_row_lengths(longest_tokens: int, model: torch.nn.Module, folder: Path) -> None:
+def check_row_lengths(longest_tokens: int, model: PreTrainedModel, folder: Path) -> None:
     """Refuse rows that are longer than a model's learned table of positions: a GPU would fail without saying why.
+
+    A part for images has a table of its own, for pieces of images.
 
     Raises:
         UserError: `spec-invalid`.
     """
-    for name, module in model.named_modules():
+    for name, module in model.get_decoder().named_modules():
         if isinstance(module, torch.nn.Embedding) and _POSITIONS.search(name.rpartition(".")[2]):
             positions = module.num_embeddings - int(getattr(module, "offset", 0))
             if longest_tokens > positions:
