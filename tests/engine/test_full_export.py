@@ -29,7 +29,7 @@ from tunesmith_engine.model.lora import trainable
 
 pytestmark = pytest.mark.usefixtures("home", "whole_vocabulary", "few_prompts")
 
-KINDS = ["gemma3_text", "gpt2", "llama", "phi3", "qwen3"]
+KINDS = ["deepseek_v3", "gemma3_text", "gpt2", "lfm2_moe", "llama", "mixtral", "olmoe", "phi3", "qwen3", "qwen3_moe"]
 
 
 def full_run(model_folder: Path, parts: Any = "all") -> tuple[Run, FullModel]:
@@ -79,11 +79,11 @@ def test_tied_weights_stay_tied(tiny_model: Path, tmp_path: Path) -> None:
 def test_files_that_hold_weights_in_another_form_are_refused_before_the_first_step(
     tiny_model: Path, tmp_path: Path
 ) -> None:
-    base = causal_types.write_model("mixtral", tmp_path / "model", tiny_model)
-    with pytest.raises(TunesmithError, match="can't be fully fine-tuned") as refusal:
+    base = causal_types.write_model("deepseek_v4", tmp_path / "model", tiny_model)
+    with pytest.raises(TunesmithError, match=r"fully fine-tuned: Training changes model\.norm") as refusal:
         full_run(base)
-    assert refusal.value.code == "export-unsupported"
-    run, model = full_run(base, ["q_proj", "norms"])
+    assert refusal.value.code == "spec-invalid"
+    run, model = full_run(base, ["kv_proj"])
     save_full_model(model, run.load_spec(), base, None, "", run.model_path, run.tmp_path)
     check(run.model_path, model, torch.float32)
 

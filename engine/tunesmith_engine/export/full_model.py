@@ -57,7 +57,7 @@ def save_full_model(
         if spec.model.chat_template != OWN:
             write_chat_template(tokenizer, staging.folder)
         files.atomic_write_text(staging.folder / CARD_NAME, card)
-        _ensure_written(model, merged, staging.folder)
+        _ensure_written(merged, staging.folder)
         files.crashpoint("export.before-switch")
         staging.publish()
         switch_folder(place, target)
@@ -67,17 +67,15 @@ def save_full_model(
     return {}
 
 
-def _ensure_written(model: FullModel, merged: MergedModel, folder: Path) -> None:
+def _ensure_written(merged: MergedModel, folder: Path) -> None:
     """Read every trained weight back and compare it to the bit."""
-    own = dict(model.get_base_model().named_parameters(remove_duplicate=False))
-    trained = {name for name, weight in own.items() if weight.requires_grad}
     for shard, weights in merged.files.items():
         with safe_open(folder / shard, framework="pt") as opened:
             for name, weight in weights.items():
-                if weight.in_model not in trained:
+                if not merged.changes(weight):
                     continue
                 written = opened.get_tensor(name)
-                wanted = own[weight.in_model].detach().cpu().float().to(written.dtype)
+                wanted = merged.read(weight).to(written.dtype)
                 if not torch.equal(written, wanted):
                     raise TunesmithError(
                         "adapter-not-restored",

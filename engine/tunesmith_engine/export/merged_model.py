@@ -167,6 +167,10 @@ class MergedModel:
         packed = self._layout.packed.get(weight.source)
         return packed is not None and packed.format == format_ and not self._merging.changes(weight.in_model)
 
+    def changes(self, weight: Weight) -> bool:
+        """Return whether a weight becomes another one."""
+        return self._merging.changes(weight.in_model)
+
     def read(self, weight: Weight) -> torch.Tensor:
         """Return a weight with the adapter in it, before it is rounded."""
         return self._merging.merged_as(weight.in_model, self.read_base(weight))

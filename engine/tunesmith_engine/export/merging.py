@@ -90,7 +90,7 @@ class Merging:
         if missing:
             raise TunesmithError(
                 "export-unsupported",
-                "The adapter changes {name}, which the files of the base model hold in another form.",
+                "Training changes {name}, which the files of the base model hold in another form.",
                 name=missing[0],
             )
 
@@ -107,8 +107,9 @@ class Merging:
         """Change weights piece by piece that the files do not hold whole."""
         present = {*self.in_model.values(), *getattr(self._base, "all_tied_weights_keys", {})}
         shapes = {_own(name): value.shape for name, value in self._base.state_dict().items()}
-        for name in _added_to(model) - present:
-            if pieces := self._pieces.changes(name, shapes[name], self._changes[name]):
+        added = _added_to(model)
+        for name in (added | _trained_whole(model)) - present:
+            if pieces := self._pieces.changes(name, shapes[name], self._changes[name], adds=name in added):
                 del self._changes[name]
                 self._changes |= pieces
                 self.in_model |= {piece: piece for piece in pieces}
@@ -299,6 +300,11 @@ def _added_to(model: TrainedModel) -> set[str]:
         for name, module in model.named_modules()
         if isinstance(module, lora.LoraLayer) and not module.lora_variant
     }
+
+
+def _trained_whole(model: TrainedModel) -> set[str]:
+    """Return the weights that are trained themselves."""
+    return {_own(name) for name in trainable(model) if not is_of_adapter(name) and ROWS not in name}
 
 
 def _role(layer: BaseTunerLayer) -> str:

@@ -16,7 +16,7 @@ KEPT_WEIGHTS = 2
 
 
 class Pieces:
-    """What an adapter adds to the pieces of one model's weights.
+    """What becomes of the pieces of one model's weights.
 
     Attributes:
         of: a piece by the name of its weight in the model.
@@ -30,16 +30,17 @@ class Pieces:
             in_files: shapes of all weights in its files, by name.
         """
         self._base, self._in_files = base, in_files
-        self._added = functools.lru_cache(KEPT_WEIGHTS)(self._cut)
+        self._of_change = functools.lru_cache(KEPT_WEIGHTS)(self._cut)
         self.of: dict[str, str] = {}
 
-    def changes(self, name: str, shape: torch.Size, change: Change) -> dict[str, Change]:
+    def changes(self, name: str, shape: torch.Size, change: Change, *, adds: bool) -> dict[str, Change]:
         """Return what becomes of the pieces of a weight, by their names in the files.
 
         Args:
             name: of the weight in the model.
             shape: of the weight.
-            change: adds something to the weight that does not depend on it.
+            change: adds something to the weight that does not depend on it, or puts another one in its place.
+            adds: which of both.
 
         Returns:
             Nothing when the pieces that transformers would save are not those in the files.
@@ -54,11 +55,13 @@ class Pieces:
         self.of[name] = min(pieces)
 
         def changing(piece: str) -> Change:
-            return lambda weight: weight.float() + self._added(name, shape, change)[piece]
+            if adds:
+                return lambda weight: weight.float() + self._of_change(name, shape, change)[piece]
+            return lambda _: self._of_change(name, shape, change)[piece]
 
         return {piece: changing(piece) for piece in pieces}
 
     def _cut(self, name: str, shape: torch.Size, change: Change) -> dict[str, torch.Tensor]:
-        """Return what is added to each piece of a weight."""
+        """Return each piece of what a change makes of zeros."""
         pieces: dict[str, torch.Tensor] = revert_weight_conversion(self._base, {name: change(torch.zeros(shape))})
         return pieces

@@ -174,7 +174,7 @@ def check_exportable(model: FullModel, folder: Path) -> None:
     """Refuse before the first step what could not be written at the end.
 
     Raises:
-        UserError: `export-unsupported` when the files of the base model hold a trained weight in another form.
+        UserError: `spec-invalid` when the files of the base model hold a trained weight in another form.
     """
     # Imported here: the export is needed at the end only.
     from tunesmith_engine.export.merging import Merging
@@ -183,7 +183,7 @@ def check_exportable(model: FullModel, folder: Path) -> None:
         Merging(model, {name: tensor.shape for name, tensor in read_weights(folder).items()})
     except TunesmithError as error:
         raise TunesmithError(
-            error.code,
+            "spec-invalid",
             "This model can't be fully fine-tuned: {problem}",
             hint=Message("Use LoRA, or leave these weights out of the trained parts."),
             problem=error.message,
