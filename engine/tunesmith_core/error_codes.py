@@ -22,6 +22,13 @@ CODES: dict[str, ErrorCode] = {
         "A part or module that is to be trained whole is not in the base model.",
         "Name parts that the model has.",
     ),
+    "experts-without-adapter": ErrorCode(
+        USER,
+        "The experts get no adapter",
+        "Experts that are stored in one weight support only LoRA in all layers, without DoRA, dropout and special "
+        "initial values. The run trains the other layers.",
+        "To train the experts too, turn these settings off. To leave them out silently, name the modules.",
+    ),
     "spec-invalid": ErrorCode(
         USER,
         "A setting is not valid",

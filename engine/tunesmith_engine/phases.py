@@ -163,6 +163,8 @@ def _assemble(
     if not _has_reference(host, spec, loop, base_model):
         return None
     _emit_setup(host, loop)
+    for code, message in parts.method.left_out(parts.model, parts.spec):
+        host.warning(code, message)
     return loop, conductor
 
 

@@ -18,6 +18,7 @@ from tunesmith_core.errors import UserError
 from tunesmith_core.model_cards import read_model_card
 from tunesmith_core.planner import num_adapter_parameters
 from tunesmith_engine.device import choose_compute
+from tunesmith_engine.methods import method_of
 from tunesmith_engine.model.load import load_model, num_parameters
 from tunesmith_engine.model.lora import attach_adapter, trainable
 from tunesmith_engine.model.targets import described
@@ -35,6 +36,7 @@ def _adapted(folder: Path, **method: Any) -> PeftModel:
 
 def test_experts_have_the_rank_that_was_asked(mixtral: Path) -> None:
     model = _adapted(mixtral)
+    assert method_of("sft").left_out(model, spec_of(mixtral)) == []
     assert {module.r["default"] for module in model.modules() if isinstance(module, LoraLayer)} == {4}
     assert described(model) == [
         "Adapters of rank 4: experts.down_proj, experts.gate_up_proj, gate.weight, self_attn.k_proj, self_attn.o_proj, "
@@ -61,6 +63,10 @@ def test_experts_stay_as_they_are_where_peft_cannot_adapt_them(change: dict[str,
     ours = Trained(spec_of(mixtral, method=change), rows())
     assert len(ours.losses) == 3
     assert described(ours.model)[-1] == "Without adapters: experts.down_proj, experts.gate_up_proj."
+    warnings = [("experts-without-adapter", "down_proj, gate.weight, gate_up_proj get no adapter.")]
+    assert method_of("sft").left_out(ours.model, spec_of(mixtral, method=change)) == warnings
+    named = spec_of(mixtral, method={**change, "target_modules": ["q_proj"]})
+    assert method_of("sft").left_out(ours.model, named) == []
     with pytest.raises(UserError, match="experts") as caught:
         _adapted(mixtral, target_modules=["q_proj", "gate_up_proj"], **change)
     assert caught.value.code == "spec-invalid"

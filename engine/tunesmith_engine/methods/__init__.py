@@ -10,6 +10,7 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tunesmith_core.messages import Message
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.trained_parts import FULL
 
@@ -83,6 +84,15 @@ class Method:
         from tunesmith_engine.model.targets import described
 
         return described(model)
+
+    def left_out(self, model: Any, spec: RunSpec) -> list[tuple[str, Message]]:  # Any: PEFT's model or FullModel
+        """Return warnings, with their codes, about what is not trained though its name suggests that it is."""
+        if spec.adapter.kind == FULL:
+            return []
+        from tunesmith_engine.model.targets import experts_left_out
+
+        names = ", ".join(experts_left_out(model, spec.adapter))
+        return [("experts-without-adapter", Message("{names} get no adapter.", names=names))] if names else []
 
     def objective(self, spec: RunSpec) -> Objective | None:
         """Return what is minimised, where that is a function of the log-probabilities of tokens.

@@ -67,6 +67,11 @@ def load_tokenizer(
         if vocabulary.is_file():
             with reading(vocabulary, "the tokenizer can't be read"):
                 Tokenizer.from_file(str(vocabulary)).encode("a")
+        if (folder / "config.json").is_file():
+            # A tokenizer is opened with the config of its model, which may be what is wrong. Imports PyTorch.
+            from tunesmith_engine.model.load import load_config
+
+            load_config(folder)
         raise
     take_chat_template(tokenizer, template)
     add_words(tokenizer, words)

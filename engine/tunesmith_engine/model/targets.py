@@ -259,6 +259,14 @@ def _numbers(value: torch.Tensor) -> torch.Tensor:
     return torch.linspace(-1, 1, value.numel(), device="cpu").view(value.shape) if value.is_meta else value.detach()
 
 
+def experts_left_out(model: PeftModel, adapter: AdapterSpec) -> list[str]:
+    """Return the names of experts that "all-linear" means and whose settings let them have no adapter."""
+    if adapter.target_modules != ALL_LINEAR or adapter.start_from or adapts_experts(adapter):
+        return []
+    base = model.get_base_model()
+    return _in_present_names(base, ALL_LINEAR)[1] if stacked_names(base) else []
+
+
 def described(model: PeftModel) -> list[str]:
     """Return sentences about what has an adapter, with which rank, and which linear layers and experts have none."""
     adapted: dict[int, set[str]] = {}

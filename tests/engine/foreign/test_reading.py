@@ -15,9 +15,10 @@ from safetensors.torch import load_file, save_file
 
 from tests.engine.causal_types import write_model
 from tests.tiny_model import write_chats
-from tunesmith_core.errors import TunesmithError
+from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.failures import translate
+from tunesmith_engine.model.folder import load_tokenizer
 from tunesmith_engine.model.foreign import reading
 from tunesmith_engine.operations import check
 
@@ -196,6 +197,14 @@ def test_what_only_a_library_knows_to_be_wrong(
     error = refusal(tiny_spec(model={"path": str(own_model)}))
     assert error.code == CORRUPT, error.context
     assert words in error.message
+
+
+def test_a_tokenizer_is_not_blamed_for_the_config_that_it_is_opened_with(own_model: Path) -> None:
+    edit(own_model / "config.json", num_hidden_layers="two")
+    with pytest.raises(UserError, match=r"config\.json: .*num_hidden_layers") as caught:
+        load_tokenizer(own_model)
+    assert caught.value.code == CORRUPT
+    assert "tokenizer_config" not in caught.value.message
 
 
 def test_a_token_that_the_model_does_not_know_is_named(tiny_spec: MakeSpec, own_model: Path) -> None:
