@@ -127,7 +127,7 @@ def write_gradients_kernel(
         da -= product(r, tl.trans(u))
         dbeta += tl.sum(r * u, 1)
         put_rows(dv_ptr + head * dv_head, dv_token, tokens, columns, inside, r * beta[:, None], VALUE_DIM)
-    dbeta = tl.where(beta > 0.0, dbeta / tl.where(beta > 0.0, beta, 1.0), 0.0)
+    dbeta = tl.where(beta == 0.0, 0.0, dbeta / tl.where(beta == 0.0, 1.0, beta))
     dbeta_ptr += tokens.to(tl.int64) * dbeta_token + head
     tl.store(dbeta_ptr, dbeta.to(dbeta_ptr.dtype.element_ty), mask=inside)
     begins = begins_of(begins_ptr, tokens, inside, LATE)
