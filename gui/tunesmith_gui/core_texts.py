@@ -1209,7 +1209,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "Python {number} ({python}) is not supported, and no other Python on this computer is."),
     QT_TRANSLATE_NOOP("Core", "Python: {executable}"),
     QT_TRANSLATE_NOOP("Core", "QLoRA"),
-    QT_TRANSLATE_NOOP("Core", "QLoRA needs a GPU."),
+    QT_TRANSLATE_NOOP("Core", "QLoRA trains on a processor too, but slowly, so it isn't shown here."),
     QT_TRANSLATE_NOOP("Core", "Questions that another row answers differently"),
     QT_TRANSLATE_NOOP("Core", "Questions that were asked before and were left out: {number:,}"),
     QT_TRANSLATE_NOOP("Core", "Questions without words or answer that were left out: {number:,}"),

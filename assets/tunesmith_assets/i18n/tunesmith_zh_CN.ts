@@ -8307,10 +8307,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>QLoRA</translation>
     </message>
     <message>
-        <source>QLoRA needs a GPU.</source>
-        <translation>QLoRA 需要 GPU。</translation>
-    </message>
-    <message>
         <source>Questions that another row answers differently</source>
         <translation>另一行给出了不同回答的问题</translation>
     </message>
@@ -8681,6 +8677,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Preference pairs: the column {chosen} has the better answer, {rejected} the worse one.</source>
         <translation>偏好对：列 {chosen} 为较好的回答，{rejected} 为较差的回答。</translation>
+    </message>
+    <message>
+        <source>QLoRA trains on a processor too, but slowly, so it isn&apos;t shown here.</source>
+        <translation>QLoRA 也能在处理器上训练，但很慢，因此这里不显示。</translation>
     </message>
     <message>
         <source>Rates {share} of {places} texts alike, at most {nats} nats apart on average.</source>
@@ -18663,6 +18663,10 @@ Save a copy to train with your changes.</source>
     <message>
         <source>%1 M parameters</source>
         <translation>%1M 参数</translation>
+    </message>
+    <message>
+        <source>%1 K parameters</source>
+        <translation>%1K 参数</translation>
     </message>
     <message>
         <source>Fits</source>
