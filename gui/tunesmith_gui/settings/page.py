@@ -36,7 +36,6 @@ from tunesmith_gui.widgets.safe_label import ElidedLabel, SafeLabel
 
 FONT_SCALES = (80, 90, 100, 110, 125, 150, 175, 200)
 _COLUMN_PX = SPACE * 96
-_CHOICE_LETTERS = 24
 
 
 class SettingsPage(Page):
@@ -175,9 +174,7 @@ class SettingsPage(Page):
         combo = QComboBox(self)
         for value, words in options:
             add_choice(combo, words, value)
-        combo.setMinimumContentsLength(_CHOICE_LETTERS)
-        # All as wide as each other, whatever they hold.
-        combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        combo.setMinimumContentsLength(24)
         combo.activated.connect(lambda _index: self.context.preferences.change(**{name: combo.currentData()}))
         self._combos[name] = combo
         declared = self._declared[name]

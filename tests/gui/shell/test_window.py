@@ -499,6 +499,19 @@ class TestSettingsPage:
         assert combo.currentData() == "system"
         settle()
 
+    def test_a_choice_is_as_wide_with_the_focus(self, runs: FakeRuns, window: MainWindow, qtbot: QtBot) -> None:
+        window.show_page("settings")
+        combos = window.pages.currentWidget()._combos  # type: ignore[union-attr]
+        with qtbot.waitActive(window):
+            window.activateWindow()
+        combo = combos["theme"]
+        combo.setFocus()
+        combo.setCurrentIndex(combo.findData("dark"))
+        combo.activated.emit(combo.currentIndex())
+        settle()
+        assert combo.hasFocus()
+        assert len({each.width() for each in combos.values()}) == 1
+
     def test_addresses_are_saved_and_wrong_ones_are_told(
         self, runs: FakeRuns, window: MainWindow, context: Context
     ) -> None:
