@@ -504,13 +504,15 @@ class TestSettingsPage:
         combos = window.pages.currentWidget()._combos  # type: ignore[union-attr]
         with qtbot.waitActive(window):
             window.activateWindow()
-        combo = combos["theme"]
-        combo.setFocus()
-        combo.setCurrentIndex(combo.findData("dark"))
-        combo.activated.emit(combo.currentIndex())
-        settle()
-        assert combo.hasFocus()
-        assert len({each.width() for each in combos.values()}) == 1
+        combos["theme"].setFocus()
+        assert combos["theme"].hasFocus()
+        # Another appearance has every control measured again.
+        theme().set_appearance(Scheme.DARK, 1.0)
+        try:
+            settle()
+            assert len({each.width() for each in combos.values()}) == 1
+        finally:
+            theme().set_appearance(Scheme.LIGHT, 1.0)
 
     def test_addresses_are_saved_and_wrong_ones_are_told(
         self, runs: FakeRuns, window: MainWindow, context: Context
