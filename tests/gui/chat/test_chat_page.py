@@ -23,6 +23,7 @@ from tunesmith_core.runs import Run
 from tunesmith_gui.chat import page as page_module
 from tunesmith_gui.chat.example_dialog import ExampleDialog
 from tunesmith_gui.chat.page import ChatPage
+from tunesmith_gui.chat.spoken_label import BESIDE_LETTERS
 from tunesmith_gui.chat.turn_view import TurnView
 from tunesmith_gui.theme import Scheme, theme
 from tunesmith_gui.widgets.buttons import IconButton
@@ -139,7 +140,7 @@ def test_another_run_is_tried_after_a_conversation(page: ChatPage, service: Spok
     assert "Me." not in texts(page)
 
 
-LETTERS = "e" * 400
+LETTERS = "W" * 400
 
 
 def test_an_answer_without_spaces_leaves_the_other_one_its_half(
@@ -156,6 +157,15 @@ def test_an_answer_without_spaces_leaves_the_other_one_its_half(
     assert left.text.minimumSizeHint().width() <= left.text.width(), "its letters are broken into lines"
     page._views[0].answers[TUNED]._copy.click()
     assert QGuiApplication.clipboard().text() == LETTERS
+    # A window of its own would be as wide as its words.
+    narrow = TurnView(0, Turn("Who?", page.model.current.turns[0].answers), page)
+    narrow.show_turn(narrow.turn, [], {}, loading=False, busy=False)
+    narrow.resize((BESIDE_LETTERS + 1) * narrow.fontMetrics().averageCharWidth(), 400)
+    narrow.show()
+    settle()
+    left, right = (narrow.answers[side] for side in SIDES)
+    assert left.geometry().right() < right.geometry().left(), "side by side"
+    assert abs(left.width() - right.width()) <= 1
 
 
 def test_the_base_model_answers_beside_it(page: ChatPage, service: SpokenFor, qtbot: Any) -> None:

@@ -20,6 +20,7 @@ from tunesmith_core.protocol import JournalWriter
 from tunesmith_core.runs import Run
 from tunesmith_core.votes import Contender
 from tunesmith_gui.chat import vote_page as page_module
+from tunesmith_gui.chat.spoken_label import BESIDE_LETTERS
 from tunesmith_gui.chat.vote_page import VotePage
 from tunesmith_gui.widgets.confirm import ConfirmDialog
 
@@ -78,13 +79,20 @@ def test_an_answer_without_spaces_leaves_the_other_one_its_half(
 ) -> None:
     assert service is context.chat
     page = opened(context, run, qtbot)
-    ask(page, qtbot, "e" * 400)
+    ask(page, qtbot, "W" * 400)
     settle()
     left, right = page.answers.cards
     assert left.geometry().right() < right.geometry().left(), "side by side"
     assert abs(left.width() - right.width()) <= 1
     assert page.answers.width() <= page._area.viewport().width()
     assert all(text.minimumSizeHint().width() <= text.width() for text in page.answers.texts)
+    page.answers.setParent(None)
+    page.answers.resize((BESIDE_LETTERS + 1) * page.fontMetrics().averageCharWidth(), 400)
+    page.answers.show()
+    settle()
+    assert left.geometry().right() < right.geometry().left(), "side by side"
+    assert abs(left.width() - right.width()) <= 1
+    page.answers.setParent(page)
 
 
 def voted(page: VotePage, qtbot: Any) -> None:
