@@ -148,7 +148,6 @@ def test_an_answer_without_spaces_leaves_the_other_one_its_half(
 ) -> None:
     page.compare.click()
     say(page, qtbot, "Who are you? " + LETTERS, LETTERS)
-    service.piece("You.", BASE)
     settle()
     left, right = (page._views[0].answers[side] for side in SIDES)
     assert left.geometry().right() < right.geometry().left(), "side by side"
@@ -158,12 +157,13 @@ def test_an_answer_without_spaces_leaves_the_other_one_its_half(
     page._views[0].answers[TUNED]._copy.click()
     assert QGuiApplication.clipboard().text() == LETTERS
     # A window of its own would be as wide as its words.
-    narrow = TurnView(0, Turn("Who?", page.model.current.turns[0].answers), page)
+    narrow = TurnView(0, Turn("Who?", {TUNED: Answer(text=LETTERS), BASE: Answer(text="You.")}), page)
     narrow.show_turn(narrow.turn, [], {}, loading=False, busy=False)
     narrow.resize((BESIDE_LETTERS + 1) * narrow.fontMetrics().averageCharWidth(), 400)
     narrow.show()
     settle()
     left, right = (narrow.answers[side] for side in SIDES)
+    assert right.geometry().right() < narrow.width()
     assert left.geometry().right() < right.geometry().left(), "side by side"
     assert abs(left.width() - right.width()) <= 1
 
