@@ -150,7 +150,9 @@ def parameters(number: int) -> str:
     """Return a number of parameters as people write it, "" when it is not known."""
     if not number:
         return ""
-    return f"{number / 1e9:.1f}B" if number >= 1e9 else f"{number / 1e6:.0f}M"
+    if number >= 999.5e6:  # that and more would be 1000M
+        return f"{number / 1e9:.1f}B"
+    return f"{number / 1e6:.0f}M" if number >= 999.5e3 else f"{max(1, number / 1e3):.0f}K"
 
 
 def get(arguments: Namespace) -> int:

@@ -12,6 +12,7 @@ from tunesmith_core import gguf_types
 from tunesmith_core.checkpoint_manifest import step_of
 from tunesmith_core.checkpoint_manifest import weight_files as checkpoint_weights
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.gguf_families import type_without_gguf
 from tunesmith_core.messages import Message
 from tunesmith_core.model_folder import local_folder, open_model_folder, read_layout
 from tunesmith_core.objectives import HEADS
@@ -153,6 +154,17 @@ def base_layout(run: Run) -> Layout:
         return Layout({})
     open_model_folder(folder)
     return read_layout(folder)
+
+
+def base_without_gguf(run: Run) -> str:
+    """Return the type of a run's base model that can't become a GGUF file, "" where it may or isn't known.
+
+    Raises:
+        TunesmithError: what `load_spec`, `local_folder` and `type_without_gguf` find.
+    """
+    model = run.load_spec().model
+    folder = local_folder(model.path, model.revision)
+    return type_without_gguf(folder) if folder is not None else ""
 
 
 def formats_of(objective: str) -> tuple[ExportFormat, ...]:

@@ -133,7 +133,7 @@ def fits(card: ModelCard, hardware: Hardware) -> Mapping[str, str]:
     verdicts = {}
     for method, kind in METHODS.items():
         if kind == "nf4" and hardware.device == "cpu":
-            continue  # a 4-bit base needs a GPU
+            continue  # it trains there, but slowly: LoRA is what suits
         spec = RunSpec()
         spec.model.path, spec.quantization.kind = str(card.path), kind
         verdicts[method] = planner.plan(spec, hardware, card=card, longest_tokens=USUAL_TOKENS).verdict
@@ -220,5 +220,5 @@ def fits_note(hardware: Hardware) -> Message:
     size = terminal.size(hardware.total_bytes)
     if hardware.device == "cpu":
         words = Message("“Fits” compares a model with the total memory of this computer, {size}.", size=size)
-        return joined([words, Message("QLoRA needs a GPU.")])
+        return joined([words, Message("QLoRA trains on a processor too, but slowly, so it isn't shown here.")])
     return Message("“Fits” compares a model with the total memory of {name}, {size}.", name=hardware.name, size=size)

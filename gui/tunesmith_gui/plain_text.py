@@ -37,18 +37,28 @@ MAX_LETTERS = 2000
 MAX_LINES = 24
 """Of a text that is not asked for in full: a message as high as the window hides what can be done about it."""
 
+LONGEST_WORD = 100
+"""Letters of a word that stay in one line."""
+
+_PIECE_LETTERS = 8
 _TIP_COLUMNS = 100
 _JOINER, _BREAK = "\u2060", "\u200b"
-_LONG_WORD = re.compile(r"[^\s/\u200b]{100}(?=[^\s/\u200b])")
 _LOOKALIKES = {"<": "‹", ">": "›", "&": "＆"}
 
 
-def paragraphs(text: str, most: int = MAX_LETTERS) -> str:
+def paragraphs(text: str, most: int = MAX_LETTERS, longest_word: int = LONGEST_WORD) -> str:
     """Return text for several lines that can be broken everywhere a line may end, and within endless words."""
     lines = _cut(visible(_cut(text, most)), most).split("\n")
     if most <= MAX_LETTERS and len(lines) > MAX_LINES:
         lines[MAX_LINES:] = [ELLIPSIS]
-    return _LONG_WORD.sub(rf"\g<0>{_BREAK}", "\n".join(lines))
+    long_word = rf"[^\s/{_BREAK}]{{{longest_word + 1},}}"
+    return re.sub(long_word, lambda found: _BREAK.join(_pieces(found[0])), "\n".join(lines))
+
+
+def _pieces(word: str) -> Iterable[str]:
+    """Yield the pieces of a word that a line is filled with."""
+    for start in range(0, len(word), _PIECE_LETTERS):
+        yield word[start : start + _PIECE_LETTERS]
 
 
 def line(text: str, most: int = MAX_LETTERS) -> str:

@@ -85,6 +85,7 @@ QLineEdit:disabled, QPlainTextEdit:disabled, QComboBox:disabled, QAbstractSpinBo
 QAbstractSpinBox > QLineEdit, QComboBox > QLineEdit { border: none; padding: 0 4px; background: transparent; }
 QAbstractSpinBox > QLineEdit:focus, QComboBox > QLineEdit:focus { border: none; padding: 0 4px; }
 QComboBox { padding-right: 24px; combobox-popup: 0; }
+QComboBox:focus { padding-right: 23px; }
 QComboBox::drop-down { border: none; width: 24px; }
 QComboBox::down-arrow { image: url(controls:chevron-down-$ink.svg); width: ${arrow}px; height: ${arrow}px; }
 QComboBox QAbstractItemView { background: $raised; border: 1px solid $outline; padding: 4px; outline: none;

@@ -152,11 +152,11 @@ def test_a_device_for_the_fit() -> None:
     assert device.free_bytes == device.total_bytes, "a badge does not jump with what else is running"
 
 
-def test_without_a_gpu_nothing_fits_for_qlora() -> None:
+def test_without_a_gpu_only_lora_is_shown() -> None:
     card = usual_card(135_000_000)
     processor = Hardware("cpu", "x86", 16 << 30, 16 << 30, 16 << 30, 16 << 30)
     assert model_library.fits(card, processor) == {"lora": "fits"}
-    assert "16.0 GiB. QLoRA needs a GPU." in model_library.fits_note(processor)
+    assert "16.0 GiB. QLoRA trains on a processor too, but slowly" in model_library.fits_note(processor)
     gpu = Hardware("cuda", "RTX 3060", 12 << 30, 12 << 30, 16 << 30, 16 << 30, 0, (8, 6))
     assert model_library.fits(card, gpu).keys() == {"qlora", "lora"}
     assert model_library.fits_note(gpu) == "“Fits” compares a model with the total memory of RTX 3060, 12.0 GiB."

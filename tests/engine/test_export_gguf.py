@@ -22,7 +22,7 @@ from tests.engine.exports import NUM_ROWS, OF_IMAGES, export, run_for_llama_cpp,
 from tests.engine.tokenizers_made import KINDS, write_tokenizer
 from tests.packed_models import with_experts_in_mxfp4
 from tests.real_runs import example_model
-from tunesmith_core import paths
+from tunesmith_core import gguf_families, paths
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.exports import base_layout, whole_sizes
 from tunesmith_core.protocol import read_journal
@@ -426,8 +426,9 @@ def test_nothing_listens_on_a_port(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("gemma3_text", {"final_logit_softcapping": 30.0}, "capped"),
         ("gemma2", {"layer_types": ["full_attention"] * 8}, "sliding windows are in other layers"),
         ("qwen3_5_text", {"layer_types": ["full_attention", "linear_attention"]}, "attention is in other layers"),
-        ("qwen3_moe", {"norm_topk_prob": False}, "chosen or placed in another way"),
-        ("olmoe", {"num_key_value_heads": 2}, "fewer keys than queries"),
+        ("qwen3_moe", {"norm_topk_prob": False}, "chooses its experts"),
+        ("olmoe", {"num_key_value_heads": 2}, "fewer heads for keys"),
+        ("olmoe", {"norm_topk_prob": True}, "chooses its experts"),
         ("ministral3", {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}, "turn in another way"),
         ("gemma4_text", {"num_kv_shared_layers": 1}, "share keys and values"),
         ("gemma4_text", {"use_bidirectional_attention": "all"}, "sees images"),
@@ -452,6 +453,10 @@ def test_what_llama_cpp_computes_otherwise_is_refused(kind: str, changes: dict[s
     with pytest.raises(TunesmithError, match=words) as refusal:
         architectures.architecture_of(config)
     assert refusal.value.code == "export-unsupported"
+
+
+def test_the_window_knows_the_types_that_are_written() -> None:
+    assert set(architectures.ARCHITECTURES) == gguf_families.FAMILIES
 
 
 def test_positions_of_another_method_are_refused(tmp_path: Path) -> None:

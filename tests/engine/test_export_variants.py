@@ -72,23 +72,23 @@ def test_every_variant_of_a_type_is_the_same(kind: str, changes: Changes, tmp_pa
     assert figures["max_kl"] < 1e-5
 
 
-OTHERWISE = "chosen or placed in another way"
+CHOSEN, PLACED, NONE_SHARED = "chooses its experts", "experts in other layers", "every token goes through"
 
 
 @pytest.mark.parametrize(
     ("kind", "changes", "words"),
     [
-        ("dots1", {"num_key_value_heads": 2}, "fewer keys than queries"),
+        ("dots1", {"num_key_value_heads": 2}, "fewer heads for keys"),
         ("dots1", {"num_key_value_heads": 4, "layer_types": ["sliding_attention"] * 2}, "sliding window"),
-        ("ernie4_5_moe", {"moe_layer_interval": 2}, OTHERWISE),
-        ("ernie4_5_moe", {"moe_layer_end_index": 0}, OTHERWISE),
+        ("ernie4_5_moe", {"moe_layer_interval": 2}, PLACED),
+        ("ernie4_5_moe", {"moe_layer_end_index": 0}, PLACED),
         ("ernie4_5_moe", {"use_bias": True}, "biases"),
-        ("hunyuan_v1_moe", {"moe_topk": [1, 2]}, OTHERWISE),
+        ("hunyuan_v1_moe", {"moe_topk": [1, 2]}, CHOSEN),
         ("hunyuan_v1_moe", {"attention_bias": True}, "biases"),
-        ("lfm2_moe", {"routed_scaling_factor": 2.0}, OTHERWISE),
-        ("lfm2_moe", {"norm_topk_prob": False}, OTHERWISE),
-        ("lfm2_moe", {"use_expert_bias": False}, OTHERWISE),
-        ("qwen3_next", {"mlp_only_layers": [0]}, OTHERWISE),
+        ("lfm2_moe", {"routed_scaling_factor": 2.0}, CHOSEN),
+        ("lfm2_moe", {"norm_topk_prob": False}, CHOSEN),
+        ("lfm2_moe", {"use_expert_bias": False}, CHOSEN),
+        ("qwen3_next", {"mlp_only_layers": [0]}, PLACED),
         ("qwen3_next", {"linear_value_head_dim": 16}, "attention is in other layers"),
         ("mamba2", {"time_step_limit": (0.01, 1.0)}, "time steps"),
         ("granitemoehybrid", {"time_step_limit": (0.0, 1.0)}, "time steps"),
@@ -119,13 +119,13 @@ OTHERWISE = "chosen or placed in another way"
         ("deepseek_v3", {"q_lora_rank": None}, "queries are made"),
         ("deepseek_v3", {"attention_bias": True}, "biases"),
         ("deepseek_v2", {"num_hidden_layers": 27}, "queries are made"),
-        ("deepseek_v2", {"topk_method": "group_limited_greedy"}, OTHERWISE),
-        ("glm4_moe_lite", {"mlp_layer_types": ["sparse", "dense"]}, OTHERWISE),
+        ("deepseek_v2", {"topk_method": "group_limited_greedy"}, CHOSEN),
+        ("glm4_moe_lite", {"mlp_layer_types": ["sparse", "dense"]}, PLACED),
         ("mistral4", {"rope_parameters": YARN | SCALED}, "turn in another way"),
         ("afmoe", {"mup_enabled": False}, "another scale"),
-        ("afmoe", {"mup_enabled": True, "num_shared_experts": 0}, OTHERWISE),
+        ("afmoe", {"mup_enabled": True, "num_shared_experts": 0}, NONE_SHARED),
         ("afmoe", {"mup_enabled": True, "layer_types": ["full_attention"] * 2}, "windows are in other layers"),
-        ("llama4_text", {"moe_layers": [0]}, OTHERWISE),
+        ("llama4_text", {"moe_layers": [0]}, PLACED),
         ("llama4_text", {"no_rope_layers": [0, 1]}, "know no positions"),
         ("llama4_text", {"attention_chunk_size": 128}, "see other chunks"),
         ("llama4_text", {"max_position_embeddings": 1 << 20, "attn_scale": 0.2}, "scaled in another way"),
@@ -143,7 +143,7 @@ OTHERWISE = "chosen or placed in another way"
         ("ministral3", {"rope_parameters": {**MINISTRAL, "rope_type": "default"}}, "turn in another way"),
         ("gpt_oss", {"swiglu_limit": 9.0}, "cap or scale their gates"),
         ("gpt_oss", {"attention_bias": False}, "no biases"),
-        ("qwen2_moe", {"norm_topk_prob": True}, OTHERWISE),
+        ("qwen2_moe", {"norm_topk_prob": True}, CHOSEN),
         ("qwen2_moe", {"use_sliding_window": True}, "sliding window"),
         ("falcon_h1", {"attention_bias": True}, "biases"),
         ("falcon_h1", {"mamba_conv_bias": False}, "no biases"),

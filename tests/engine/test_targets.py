@@ -51,7 +51,13 @@ def test_experts_can_be_named(names: list[str], mixtral: Path) -> None:
     assert "experts." in described(_adapted(mixtral, target_modules=names))[0]
 
 
-@pytest.mark.parametrize(("names", "words"), [(["w1"], "w1 without also targeting w3"), (["no_proj"], "gate_up_proj")])
+UNFIT = "No adapter fits here: self_attn, mlp. Only linear layers, convolutions and embeddings can have one."
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [(["w1"], "w1 without also targeting w3"), (["no_proj"], "gate_up_proj"), (["self_attn", "mlp"], UNFIT)],
+)
 def test_names_that_fit_nothing_are_refused(names: list[str], words: str, mixtral: Path) -> None:
     with pytest.raises(UserError, match=words) as caught:
         _adapted(mixtral, target_modules=names)

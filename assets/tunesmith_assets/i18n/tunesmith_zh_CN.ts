@@ -2364,10 +2364,6 @@ Click a symbol in the legend to hide its line.</source>
         <translation>梯度</translation>
     </message>
     <message>
-        <source>A layer named {names} can&apos;t have an adapter. The linear layers of the model are {known}.</source>
-        <translation>名为 {names} 的层无法添加适配器。该模型的线性层有：{known}。</translation>
-    </message>
-    <message>
         <source>A layer of the model has a width of {width}, which is not divisible by {step}.</source>
         <translation>模型有一层的宽度为 {width}，不能被 {step} 整除。</translation>
     </message>
@@ -4947,6 +4943,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{names} 不支持 Triton 内核，训练会占用更多显存和时间。</translation>
     </message>
     <message>
+        <source>No adapter fits here: {names}. Only linear layers, convolutions and embeddings can have one. The linear layers of the model are {known}.</source>
+        <translation>这里无法放置适配器：{names}。只有线性层、卷积和嵌入可以有适配器。该模型的线性层有 {known}。</translation>
+    </message>
+    <message>
         <source>No environment is installed.</source>
         <translation>没有安装任何环境。</translation>
     </message>
@@ -5889,6 +5889,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>这是估算值。要实测请运行：tunesmith check SPEC.json</translation>
     </message>
     <message>
+        <source>This model of type {kind} can&apos;t be exported as GGUF. llama.cpp computes it differently, so the file would answer wrongly: {problem}.</source>
+        <translation>这个 {kind} 类型的模型无法导出为 GGUF。llama.cpp 的计算方式不同，因此该文件会给出错误的回答：{problem}。</translation>
+    </message>
+    <message>
         <source>This step ended without an error but changed nothing: {step}</source>
         <translation>这一步没有报错，但也没有效果：{step}</translation>
     </message>
@@ -6071,10 +6075,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>it chooses the same token at {share:.0%} of {count} positions, with a divergence of {kl:.2g} nats, where 0 is equal</source>
         <translation>在 {count} 个位置中，{share:.0%} 选了相同的词元，散度为 {kl:.2g} 纳特（0 表示完全相同）</translation>
-    </message>
-    <message>
-        <source>it has fewer keys than queries</source>
-        <translation>它的键比查询少</translation>
     </message>
     <message>
         <source>it has weights for {modules}, the trained adapter has none there</source>
@@ -8307,10 +8307,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>QLoRA</translation>
     </message>
     <message>
-        <source>QLoRA needs a GPU.</source>
-        <translation>QLoRA 需要 GPU。</translation>
-    </message>
-    <message>
         <source>Questions that another row answers differently</source>
         <translation>另一行给出了不同回答的问题</translation>
     </message>
@@ -8681,6 +8677,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Preference pairs: the column {chosen} has the better answer, {rejected} the worse one.</source>
         <translation>偏好对：列 {chosen} 为较好的回答，{rejected} 为较差的回答。</translation>
+    </message>
+    <message>
+        <source>QLoRA trains on a processor too, but slowly, so it isn&apos;t shown here.</source>
+        <translation>QLoRA 也能在处理器上训练，但很慢，因此这里不显示。</translation>
     </message>
     <message>
         <source>Rates {share} of {places} texts alike, at most {nats} nats apart on average.</source>
@@ -9277,10 +9277,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>This model can&apos;t be fully fine-tuned: {problem}</source>
         <translation>无法对这个模型进行全量微调：{problem}</translation>
-    </message>
-    <message>
-        <source>This model of type {kind} can&apos;t be exported as GGUF: {problem}.</source>
-        <translation>这个 {kind} 类型的模型无法导出为 GGUF：{problem}。</translation>
     </message>
     <message>
         <source>This model rates texts and writes none, so it can&apos;t answer a prompt.</source>
@@ -10019,10 +10015,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>它切分文本的方式不受支持</translation>
     </message>
     <message>
-        <source>it has fewer keys than queries, or other experts</source>
-        <translation>键头比查询头少，或专家的选择方式不同</translation>
-    </message>
-    <message>
         <source>it has more tokens than the model</source>
         <translation>它的词元比模型多</translation>
     </message>
@@ -10061,10 +10053,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>its embedding has another scale</source>
         <translation>它的嵌入使用了不同的缩放</translation>
-    </message>
-    <message>
-        <source>its experts are chosen or placed in another way</source>
-        <translation>其专家的选择方式或所在层不同</translation>
     </message>
     <message>
         <source>its layers see other chunks of a text</source>
@@ -10135,12 +10123,24 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>llama.cpp 无法加载该文件</translation>
     </message>
     <message>
+        <source>llama.cpp chooses its experts, or weighs what they answer, by another rule</source>
+        <translation>llama.cpp 按另一种规则选择专家或给专家的结果加权</translation>
+    </message>
+    <message>
         <source>llama.cpp cuts scripts with combining marks, such as Hindi, into other tokens. Other texts are the same.</source>
         <translation>对带组合符号的文字（如印地语），llama.cpp 切分出的词元不同。其他文本则相同。</translation>
     </message>
     <message>
         <source>llama.cpp cuts {text!r} into other tokens</source>
         <translation>llama.cpp 把 {text!r} 切分成不同的词元</translation>
+    </message>
+    <message>
+        <source>llama.cpp expects an expert that every token goes through, which this model doesn&apos;t have</source>
+        <translation>llama.cpp 要求有一个每个词元都会经过的专家，而这个模型没有</translation>
+    </message>
+    <message>
+        <source>llama.cpp expects experts in other layers than this model has them in</source>
+        <translation>llama.cpp 要求专家所在的层与这个模型不同</translation>
     </message>
     <message>
         <source>llama.cpp has no {kind} adapters.</source>
@@ -12755,6 +12755,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>a bzip2 archive</source>
         <translation>bzip2 压缩文件</translation>
+    </message>
+    <message>
+        <source>its attention has fewer heads for keys than for queries</source>
+        <translation>它的注意力中，键的头比查询的头少</translation>
     </message>
     <message>
         <source>the file is {name}. {formats}</source>
@@ -17474,6 +17478,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>数值格式</translation>
     </message>
     <message>
+        <source>GGUF is missing here: Tunesmith can&apos;t write it for models of type %1.</source>
+        <translation>这里没有 GGUF：Tunesmith 无法为 %1 类型的模型生成 GGUF。</translation>
+    </message>
+    <message>
         <source>Restore the base model</source>
         <translation>恢复基础模型</translation>
     </message>
@@ -18663,6 +18671,10 @@ Save a copy to train with your changes.</source>
     <message>
         <source>%1 M parameters</source>
         <translation>%1M 参数</translation>
+    </message>
+    <message>
+        <source>%1 K parameters</source>
+        <translation>%1K 参数</translation>
     </message>
     <message>
         <source>Fits</source>

@@ -134,7 +134,8 @@ def _check_names(model: nn.Module, names: list[str]) -> None:
             )
         raise TunesmithError(
             "lora-target-modules-missing",
-            "A layer named {names} can't have an adapter. The linear layers of the model are {known}.",
+            "No adapter fits here: {names}. Only linear layers, convolutions and embeddings can have one. "
+            "The linear layers of the model are {known}.",
             names=shortened(", ".join(unfit)),
             known=listed,
         )

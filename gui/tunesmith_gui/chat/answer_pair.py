@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QBoxLayout, QWidget
+from PySide6.QtWidgets import QBoxLayout, QSizePolicy, QWidget
 
 from tunesmith_core.votes import Given
 from tunesmith_gui import tr
+from tunesmith_gui.chat.spoken_label import BESIDE_LETTERS, SpokenLabel
 from tunesmith_gui.models.answer_words import answer_words
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text
 from tunesmith_gui.widgets.card import Card
-from tunesmith_gui.widgets.safe_label import SafeLabel
 
-_MOST_LETTERS = 200_000
-_BESIDE_LETTERS = 64
 LETTERS = ("A", "B")
 
 
@@ -29,7 +27,9 @@ class AnswerPair(QWidget):
         self.cards, self.texts = [], []
         for _letter in LETTERS:
             card = Card(" ", parent=self)
-            text = SafeLabel(wrap=True, selectable=True, most=_MOST_LETTERS, parent=card)
+            # No word of one answer takes room from the other.
+            card.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+            text = SpokenLabel(parent=card)
             card.body.addWidget(text)
             card.body.addStretch(1)
             self._row.addWidget(card, 1)
@@ -58,5 +58,5 @@ class AnswerPair(QWidget):
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Puts the answers beside each other where they have room."""
         super().resizeEvent(event)
-        beside = self.width() >= _BESIDE_LETTERS * self.fontMetrics().averageCharWidth()
+        beside = self.width() >= BESIDE_LETTERS * self.fontMetrics().averageCharWidth()
         self._row.setDirection(QBoxLayout.Direction.LeftToRight if beside else QBoxLayout.Direction.TopToBottom)

@@ -188,8 +188,9 @@ class ChatPage(ModelPage):
             self.context.chat.close()
         self.run, self._name, self.model = run, run.id, ChatModel()
         self._drop_banner()
-        self._load()
+        # First: loading says at once how far it is, and what is shown is painted again with the turns of the new run.
         self._rebuild()
+        self._load()
         self.run_in_background(lambda: _look(run), self._take_found)
 
     def _take_found(self, found: _Found) -> None:

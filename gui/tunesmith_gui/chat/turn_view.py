@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from tunesmith_core.conversations import Answer, Turn
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.chat import BASE, TUNED
 from tunesmith_gui import tr
+from tunesmith_gui.chat.spoken_label import BESIDE_LETTERS, SpokenLabel
 from tunesmith_gui.models.answer_words import answer_words
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.buttons import IconButton, button
@@ -17,10 +18,6 @@ from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.error_banner import error_words
 from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.safe_label import SafeLabel
-
-_MOST_LETTERS = 200_000
-_BESIDE_LETTERS = 64
-"""Letters of a line from which on two answers stand beside each other."""
 
 
 class AnswerView(QWidget):
@@ -35,6 +32,8 @@ class AnswerView(QWidget):
     def __init__(self, side: str, number: int, named: bool, parent: QWidget) -> None:
         super().__init__(parent)
         name = self.tr("Trained model") if side == TUNED else self.tr("Before this run")
+        # No word of one answer takes room from the other.
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(SPACE // 2)
@@ -43,10 +42,10 @@ class AnswerView(QWidget):
         column.addWidget(heading)
         self.fold = button(self.tr("Show the thinking"), self._fold, kind="link", parent=self)
         column.addWidget(self.fold, 0, Qt.AlignmentFlag.AlignLeft)
-        self.thinking = SafeLabel(role="note", wrap=True, selectable=True, most=_MOST_LETTERS, parent=self)
+        self.thinking = SpokenLabel(role="note", parent=self)
         self.thinking.hide()
         column.addWidget(self.thinking)
-        self.text = SafeLabel(wrap=True, selectable=True, most=_MOST_LETTERS, parent=self)
+        self.text = SpokenLabel(parent=self)
         column.addWidget(self.text)
         self.state = SafeLabel(role="caption", tone="muted", wrap=True, parent=self)
         column.addWidget(self.state)
@@ -134,9 +133,7 @@ class TurnView(Card):
         self.number, self.turn = number, turn
         head = QHBoxLayout()
         head.setSpacing(SPACE)
-        head.addWidget(
-            SafeLabel(turn.question, role="strong", wrap=True, selectable=True, most=_MOST_LETTERS, parent=self), 1
-        )
+        head.addWidget(SpokenLabel(turn.question, role="strong", parent=self), 1)
         self.edit = button(self.tr("Edit"), lambda: self.asked.emit("edit", ""), kind="link", parent=self)
         self.again = button(self.tr("Regenerate"), lambda: self.asked.emit("again", ""), kind="link", parent=self)
         self._rounds = self._make_rounds(turn)
@@ -212,7 +209,7 @@ class TurnView(Card):
         self._arrange()
 
     def _arrange(self) -> None:
-        beside = self.width() >= _BESIDE_LETTERS * self.fontMetrics().averageCharWidth()
+        beside = self.width() >= BESIDE_LETTERS * self.fontMetrics().averageCharWidth()
         direction = QBoxLayout.Direction.LeftToRight if beside else QBoxLayout.Direction.TopToBottom
         if direction is not self._sides.direction():
             self._sides.setDirection(direction)

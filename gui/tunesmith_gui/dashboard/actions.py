@@ -23,7 +23,7 @@ from tunesmith_gui.dashboard.model import SampleRequest
 from tunesmith_gui.dashboard.report import command_line, diagnostics, written_report
 from tunesmith_gui.export.sheet import open_sheet
 from tunesmith_gui.models.run_row import RunContents, contents_of
-from tunesmith_gui.models.run_spec import Proposal, continued_spec, duplicate_spec, fixed_spec
+from tunesmith_gui.models.run_spec import AtSetting, Proposal, continued_spec, duplicate_spec, fixed_spec
 from tunesmith_gui.tr import core_text, translate
 from tunesmith_gui.widgets.few_votes import may_train
 from tunesmith_gui.widgets.save_file import ask_where_to_save
@@ -143,7 +143,7 @@ class DashboardActions(QObject):
                 page.navigate.emit("train", fixed_spec(spec, action.target))
         elif action.place == "setting":
             if (spec := self._spec_to_copy()) is not None:
-                page.navigate.emit("train", Proposal(duplicate_spec(spec), (action.target,)))
+                page.navigate.emit("train", AtSetting(action.target, duplicate_spec(spec)))
         elif action.place == "page":
             page.navigate.emit(action.target, None)
         else:

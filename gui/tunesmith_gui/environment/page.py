@@ -20,6 +20,7 @@ from tunesmith_gui.environment.model import Verdict, fix_words
 from tunesmith_gui.environment.report import environment_report
 from tunesmith_gui.environment.setup_activity import Activity, Command
 from tunesmith_gui.environment.wsl import WslCard
+from tunesmith_gui.models.run_spec import AtSetting
 from tunesmith_gui.page import Page, page_column
 from tunesmith_gui.plain_text import set_tip
 from tunesmith_gui.services.diagnostics import report
@@ -194,6 +195,8 @@ class EnvironmentPage(Page):
             self.ask("use_wsl" if action.target == "wsl" else action.target)
         elif action.place == "link":
             QDesktopServices.openUrl(QUrl(action.target))
+        elif action.place == "setting":
+            self.navigate.emit("train", AtSetting(action.target))
         else:
             self.navigate.emit(action.target if action.place == "page" else "train", None)
 

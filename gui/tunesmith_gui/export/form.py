@@ -74,6 +74,12 @@ class ExportForm(QWidget):
         formats = self._named(self.tr("Format"))
         formats.addWidget(self.format)
         formats.addWidget(self._format_help)
+        without = fill(
+            self.tr("GGUF is missing here: Tunesmith can't write it for models of type %1."), facts.without_gguf
+        )
+        self.missing = SafeLabel(without, role="caption", tone="muted", wrap=True, parent=self)
+        self.missing.setVisible(bool(facts.without_gguf))
+        formats.addWidget(self.missing)
         self.restore = button(self.tr("Restore the base model"), self.restore_asked.emit, parent=self)
         formats.addWidget(self.restore, 0, Qt.AlignmentFlag.AlignLeft)
         column.addLayout(formats)

@@ -15,6 +15,7 @@ from tunesmith_core.exports import (
     Saved,
     Size,
     base_layout,
+    base_without_gguf,
     export_folder,
     folder_name,
     formats_of,
@@ -56,6 +57,7 @@ class Facts:
         base_problem: why the base model can't be read, None when it can.
         formats: that the run can be exported in.
         is_full: whether the whole model was trained, which has no adapter.
+        without_gguf: type of the model where that is why there is no GGUF, else "".
     """
 
     run: Run
@@ -68,10 +70,13 @@ class Facts:
     base_problem: TunesmithError | None = None
     formats: tuple[ExportFormat, ...] = FORMATS
     is_full: bool = False
+    without_gguf: str = ""
 
 
-def _left_out(adapter: str) -> tuple[ExportFormat, ...]:
+def _left_out(adapter: str, without_gguf: str) -> tuple[ExportFormat, ...]:
     """Return the formats that there are not for what was trained; llama.cpp knows LoRA adapters alone."""
+    if without_gguf:
+        return (*_left_out(adapter, ""), "gguf", "gguf-adapter")
     return OF_ADAPTER if adapter == FULL else ("gguf-adapter",) if adapter in KINDS else ()
 
 
@@ -83,9 +88,10 @@ def look(run: Run) -> Facts:
     """
     spec = run.load_spec()
     is_full = spec.adapter.kind == FULL
-    layout, problem = Layout({}), None
+    layout, problem, without_gguf = Layout({}), None, ""
     try:
         layout = base_layout(run)
+        without_gguf = base_without_gguf(run)
     except TunesmithError as error:
         problem = error
     sizes = whole_sizes(layout)
@@ -93,6 +99,8 @@ def look(run: Run) -> Facts:
     num_parameters = sizes.get("gguf-f16", 2 * gguf_types.SMALL_PARAMETERS) // 2
     recommended = gguf_types.recommended_type(num_parameters)
     saved = saved_weights(run)
+    formats = formats_of(spec.objective.kind)
+    left_out = _left_out(spec.adapter.kind, without_gguf)
     return Facts(
         run,
         display_name(run),
@@ -102,8 +110,9 @@ def look(run: Run) -> Facts:
         bool(find_ollama()),
         find_lm_studio() is not None,
         problem,
-        tuple(each for each in formats_of(spec.objective.kind) if each not in _left_out(spec.adapter.kind)),
+        tuple(each for each in formats if each not in left_out),
         is_full,
+        without_gguf if "gguf" in formats else "",
     )
 
 

@@ -6,10 +6,12 @@ from tunesmith_gui.tr import duration, fill, number, size, translate
 
 
 def parameters_text(num_parameters: int) -> str:
-    """A number of parameters as people say it: 135 M, 4.0 B."""
+    """A number of parameters as people say it: 300 K, 135 M, 4.0 B."""
     if num_parameters >= 999.5e6:  # that and more would be 1,000 M
         return fill(translate("ModelWords", "%1 B parameters"), number(num_parameters / 1e9, 1))
-    return fill(translate("ModelWords", "%1 M parameters"), number(max(1, num_parameters / 1e6)))
+    if num_parameters >= 999.5e3:
+        return fill(translate("ModelWords", "%1 M parameters"), number(num_parameters / 1e6))
+    return fill(translate("ModelWords", "%1 K parameters"), number(max(1, num_parameters / 1e3)))
 
 
 def verdict_words(verdict: str) -> tuple[str, str]:

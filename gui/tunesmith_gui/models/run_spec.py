@@ -27,6 +27,19 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
+class AtSetting:
+    """The Train page, opened at a setting that a person is to change.
+
+    Attributes:
+        path: of the setting.
+        spec: what the form is filled with first; None to leave it as it is.
+    """
+
+    path: str
+    spec: RunSpec | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ChosenData:
     """A data file for the Train page, or from there for the Data page, and the model that it was looked at with.
 

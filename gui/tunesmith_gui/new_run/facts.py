@@ -562,7 +562,7 @@ def make_plan(
     if device is None:
         return None, {}
     changes: dict[str, Any] = {}
-    # The memory ladder ends in a 4-bit base, which needs a GPU.
+    # The memory ladder ends in a 4-bit base, which is slow on a processor.
     if suggest and device.device == "cuda":
         changes = dict(presets.suggest(card, device, spec))
     found = known.measured if known.measured != UNMEASURED else measured.by_run(spec, device)

@@ -6,9 +6,9 @@ import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from PySide6.QtCore import QEvent, QObject, QSize, Qt, QTimer
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QBoxLayout, QFrame, QGridLayout, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QBoxLayout, QGridLayout, QScrollArea, QVBoxLayout, QWidget
 
 from tunesmith_core.actions import ACTIONS
 from tunesmith_core.chat_templates import OWN
@@ -16,7 +16,7 @@ from tunesmith_core.datafmt.formats import LABELED, STEPS
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.context import Context
-from tunesmith_gui.models.run_spec import ChosenData, Proposal
+from tunesmith_gui.models.run_spec import AtSetting, ChosenData, Proposal
 from tunesmith_gui.new_run.actions import NewRunActions
 from tunesmith_gui.new_run.data_picker import DataPicker
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
@@ -45,6 +45,8 @@ from tunesmith_gui.tr import core_text
 from tunesmith_gui.widgets.banner import Banner, BannerAction, Tone
 from tunesmith_gui.widgets.column_mapping import ColumnMappingDialog
 from tunesmith_gui.widgets.error_banner import error_banner
+from tunesmith_gui.widgets.fitting_scroll import FittingScroll
+from tunesmith_gui.widgets.in_sight import InSight
 from tunesmith_gui.widgets.page_header import PageHeader
 
 if TYPE_CHECKING:
@@ -58,43 +60,6 @@ FORM_MIN_WIDTH_PX = 420
 FORM_MAX_WIDTH_PX = 780
 NOTICES_SHARE = 0.4
 """Of the page's height that notices may take; longer ones scroll."""
-
-
-class _FittingScroll(QScrollArea):
-    """As high as what it holds where there is room."""
-
-    def __init__(self, parent: QWidget) -> None:
-        super().__init__(parent)
-        self.setWidgetResizable(True)
-        self.setFrameShape(QFrame.Shape.NoFrame)
-        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
-        holder = QWidget()
-        self._column = QVBoxLayout(holder)
-        self._column.setContentsMargins(0, 0, 0, 0)
-        self._column.setSpacing(SPACE)
-        self._column.addStretch(1)
-        self.setWidget(holder)
-
-    def hold(self, card: QWidget) -> None:
-        """Takes a widget in, above the others."""
-        self._column.insertWidget(0, card)
-
-    def sizeHint(self) -> QSize:
-        """What is held needs at this width."""
-        return QSize(self._column.sizeHint().width(), self._column.totalHeightForWidth(self.width()))
-
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Follows the height of what is held."""
-        if event.type() == QEvent.Type.LayoutRequest:
-            self.updateGeometry()
-        return super().eventFilter(watched, event)
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        """Another width may need another height."""
-        super().resizeEvent(event)
-        self.updateGeometry()
 
 
 class NewRunPage(Page):
@@ -133,6 +98,10 @@ class NewRunPage(Page):
             self.actions_.take_spec(argument.spec, argument.settings)
             for path in argument.settings[:1]:
                 self.reveal_setting(path)
+        elif isinstance(argument, AtSetting):
+            if argument.spec is not None:
+                self.actions_.take_spec(argument.spec)
+            self.reveal_setting(argument.path)
         elif isinstance(argument, ChosenData):
             self.actions_.take_chosen(argument)
         elif isinstance(argument, list):
@@ -207,7 +176,7 @@ class NewRunPage(Page):
         self.form_column.addStretch(1)
         self.plan_card = PlanCard()
         self.start_bar = StartBar()
-        self._plan_scroll = _FittingScroll(self)
+        self._plan_scroll = FittingScroll(self)
         self._side = QWidget(self)
         self._side_column = QVBoxLayout(self._side)
         self._side_column.setContentsMargins(0, SPACE * 3, SPACE * 3, SPACE * 3)
@@ -237,7 +206,7 @@ class NewRunPage(Page):
         self._notices = QWidget(holder)
         inner = QVBoxLayout(self._notices)
         inner.setContentsMargins(SPACE * 3, SPACE, SPACE * 3, SPACE)
-        self.banners = _FittingScroll(self._notices)
+        self.banners = FittingScroll(self._notices)
         inner.addWidget(self.banners)
         self._notices.hide()
         column.addWidget(self._notices)
@@ -559,15 +528,15 @@ class NewRunPage(Page):
         """Opens the list of settings at one of them."""
         cards = (self.sources_card, self.rewards_card, self.teacher_card)
         if (box := next((found for card in cards if (found := card.reveal(path))), None)) is not None:
-            self._form_scroll.ensureWidgetVisible(box)
+            InSight(self._form_scroll, box)
             return
         if path not in LISTED:
-            self.data_picker.combo.setFocus(Qt.FocusReason.OtherFocusReason)
+            picker = self.model_picker if path == "model.path" else self.data_picker
+            picker.combo.setFocus(Qt.FocusReason.OtherFocusReason)
+            InSight(self._form_scroll, picker.combo)
             return
         self.settings_list.reveal(path)
-        row = self.settings_list.rows[path]
-        # The rows have their places once the list is laid out.
-        QTimer.singleShot(0, row, lambda: self._form_scroll.ensureWidgetVisible(row, 0, row.height()))
+        InSight(self._form_scroll, self.settings_list.rows[path])
 
     # Looking closer
 

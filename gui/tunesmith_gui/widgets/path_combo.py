@@ -60,18 +60,25 @@ class _Edit(QLineEdit):
     """Ends what is too long for it with an ellipsis, unless it is being typed into."""
 
     def shown_text(self) -> str:
-        """The text as far as there is room for it."""
+        """The text as far as there is room for it, whole while it is typed into."""
+        # The focus alone also stays where an entry was chosen from the list.
+        is_moved = self.cursorPosition() > 0 or self.hasSelectedText() or self.isModified()
+        if self.hasFocus() and is_moved:
+            return self.text()
         return self.fontMetrics().elidedText(self.text(), Qt.TextElideMode.ElideRight, self._room().width())
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Draws the shortened text."""
         shown = self.shown_text()
-        if self.hasFocus() or shown == self.text():
+        if shown == self.text():
             super().paintEvent(event)
             return
+        room = self._room()
         painter = QPainter(self)
         painter.setPen(self.palette().color(QPalette.ColorRole.Text))
-        painter.drawText(self._room(), int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter), shown)
+        painter.drawText(room, int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter), shown)
+        if self.hasFocus():
+            painter.drawLine(room.topLeft(), room.bottomLeft())  # where typing would begin
 
     def _room(self) -> QRect:
         option = QStyleOptionFrame()

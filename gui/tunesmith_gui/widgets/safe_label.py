@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QLabel, QSizePolicy, QWidget
 
 from tunesmith_core.messages import Message
 from tunesmith_core.plain_text import shortened
-from tunesmith_gui.plain_text import MAX_LETTERS, line, paragraphs, set_tip
+from tunesmith_gui.plain_text import LONGEST_WORD, MAX_LETTERS, line, paragraphs, set_tip
 from tunesmith_gui.tr import core_text
 
 _LINE_COLUMNS = 100
@@ -38,6 +38,7 @@ class SafeLabel(QLabel):
         wrap: break lines when the width does not suffice.
         selectable: the text can be selected and copied by mouse.
         most: how many letters are shown; the rest of a longer text is left out.
+        longest_word: letters that stay in one line; a longer word is broken where lines are.
     """
 
     def __init__(
@@ -49,10 +50,11 @@ class SafeLabel(QLabel):
         wrap: bool = False,
         selectable: bool = False,
         most: int = MAX_LETTERS,
+        longest_word: int = LONGEST_WORD,
         parent: QWidget | None = None,
     ) -> None:
         super().__init__(parent)
-        self._most = most
+        self._most, self._longest_word = most, longest_word
         super().setTextFormat(Qt.TextFormat.PlainText)
         self.setProperty("role", role)
         self.setProperty("tone", tone)
@@ -67,7 +69,7 @@ class SafeLabel(QLabel):
 
     def _plain(self, text: str) -> str:
         if self.wordWrap():
-            return paragraphs(text, self._most)
+            return paragraphs(text, self._most, self._longest_word)
         return "\n".join(shortened(each, _LINE_COLUMNS) for each in paragraphs(text, self._most).split("\n"))
 
     def setTextFormat(self, _format: Qt.TextFormat) -> None:

@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QPushButton, QWidget
 from tests.gui.chat.spoken_for import SpokenFor
 from tests.gui.conftest import settle
 from tests.gui.layout_checks import clipped, unnamed
-from tests.gui.run_folders import texts
+from tests.gui.run_folders import make_run, texts
 from tunesmith_core import conversations
 from tunesmith_core.conversations import Answer, Conversation, Turn
 from tunesmith_core.errors import TunesmithError
@@ -23,6 +23,7 @@ from tunesmith_core.runs import Run
 from tunesmith_gui.chat import page as page_module
 from tunesmith_gui.chat.example_dialog import ExampleDialog
 from tunesmith_gui.chat.page import ChatPage
+from tunesmith_gui.chat.spoken_label import BESIDE_LETTERS
 from tunesmith_gui.chat.turn_view import TurnView
 from tunesmith_gui.theme import Scheme, theme
 from tunesmith_gui.widgets.buttons import IconButton
@@ -125,6 +126,46 @@ def test_enter_sends_and_the_answer_streams_as_plain_text(
     assert page.composer.send.isVisible()
     (talk,) = kept(run, page, qtbot)
     assert talk.turns[0].answers[TUNED].text == "I am <b>bold</b> [x](http://example.org)"
+
+
+def test_another_run_is_tried_after_a_conversation(page: ChatPage, service: SpokenFor, qtbot: Any) -> None:
+    say(page, qtbot, "Who?", "Me.")
+    other = make_run("other", "happy")
+    page.on_shown(other.id)
+    assert page._views == [], "the turns of the run before are gone at once"
+    assert service.run == other
+    qtbot.waitUntil(lambda: page.title == "Try other", timeout=5000)
+    say(page, qtbot, "And you?", "Another.")
+    assert "Another." in texts(page)
+    assert "Me." not in texts(page)
+
+
+LETTERS = "W" * 400
+
+
+def test_an_answer_without_spaces_leaves_the_other_one_its_half(
+    page: ChatPage, service: SpokenFor, qtbot: Any
+) -> None:
+    page.compare.click()
+    say(page, qtbot, "Who are you? " + LETTERS, LETTERS)
+    settle()
+    left, right = (page._views[0].answers[side] for side in SIDES)
+    assert left.geometry().right() < right.geometry().left(), "side by side"
+    assert abs(left.width() - right.width()) <= 1
+    assert right.mapTo(page._area, right.rect().topRight()).x() < page._area.viewport().width()
+    assert left.text.minimumSizeHint().width() <= left.text.width(), "its letters are broken into lines"
+    page._views[0].answers[TUNED]._copy.click()
+    assert QGuiApplication.clipboard().text() == LETTERS
+    # A window of its own would be as wide as its words.
+    narrow = TurnView(0, Turn("Who?", {TUNED: Answer(text=LETTERS), BASE: Answer(text="You.")}), page)
+    narrow.show_turn(narrow.turn, [], {}, loading=False, busy=False)
+    narrow.resize((BESIDE_LETTERS + 1) * narrow.fontMetrics().averageCharWidth(), 400)
+    narrow.show()
+    settle()
+    left, right = (narrow.answers[side] for side in SIDES)
+    assert right.geometry().right() < narrow.width()
+    assert left.geometry().right() < right.geometry().left(), "side by side"
+    assert abs(left.width() - right.width()) <= 1
 
 
 def test_the_base_model_answers_beside_it(page: ChatPage, service: SpokenFor, qtbot: Any) -> None:

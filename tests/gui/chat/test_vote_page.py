@@ -10,6 +10,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QAbstractButton, QComboBox, QDialog, QLabel, QPlainTextEdit, QPushButton, QWidget
 
 from tests.gui.chat.spoken_for import SpokenFor
+from tests.gui.conftest import settle
 from tests.gui.layout_checks import clipped, unnamed
 from tests.gui.run_folders import make_run, texts
 from tunesmith_core import votes
@@ -19,6 +20,7 @@ from tunesmith_core.protocol import JournalWriter
 from tunesmith_core.runs import Run
 from tunesmith_core.votes import Contender
 from tunesmith_gui.chat import vote_page as page_module
+from tunesmith_gui.chat.spoken_label import BESIDE_LETTERS
 from tunesmith_gui.chat.vote_page import VotePage
 from tunesmith_gui.widgets.confirm import ConfirmDialog
 
@@ -70,6 +72,27 @@ def answer(page: VotePage, first: str, second: str) -> None:
 def ask(page: VotePage, qtbot: Any, first: str = "Me.", second: str = "You.") -> None:
     qtbot.mouseClick(page.ask, Qt.MouseButton.LeftButton)
     answer(page, first, second)
+
+
+def test_an_answer_without_spaces_leaves_the_other_one_its_half(
+    context: Any, service: SpokenFor, run: Run, qtbot: Any
+) -> None:
+    assert service is context.chat
+    page = opened(context, run, qtbot)
+    ask(page, qtbot, "W" * 400)
+    settle()
+    left, right = page.answers.cards
+    assert left.geometry().right() < right.geometry().left(), "side by side"
+    assert abs(left.width() - right.width()) <= 1
+    assert page.answers.width() <= page._area.viewport().width()
+    assert all(text.minimumSizeHint().width() <= text.width() for text in page.answers.texts)
+    page.answers.setParent(None)
+    page.answers.resize((BESIDE_LETTERS + 1) * page.fontMetrics().averageCharWidth(), 400)
+    page.answers.show()
+    settle()
+    assert left.geometry().right() < right.geometry().left(), "side by side"
+    assert abs(left.width() - right.width()) <= 1
+    page.answers.setParent(page)
 
 
 def voted(page: VotePage, qtbot: Any) -> None:

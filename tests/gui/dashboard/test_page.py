@@ -76,7 +76,7 @@ def test_a_run_that_could_learn_nothing_leads_to_the_context_length(open_dashboa
     assert "Change and retry" not in texts(page._banner)
     with qtbot.waitSignal(page.navigate, timeout=2000) as asked:
         button.click()
-    assert asked.args[1].settings == ("data.context_length",)
+    assert asked.args[1].path == "data.context_length"
 
 
 def test_run_resumed_elsewhere_becomes_live_again(context: Any, open_dashboard: Any, qtbot: Any) -> None:

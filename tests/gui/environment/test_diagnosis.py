@@ -27,7 +27,7 @@ from tunesmith_gui.dashboard.model import DashboardModel
 from tunesmith_gui.environment.choose_profile import ChooseProfileDialog
 from tunesmith_gui.environment.diagnosis_view import confidence_words
 from tunesmith_gui.environment.explain_log import ExplainLogDialog
-from tunesmith_gui.models.run_spec import fixed_spec
+from tunesmith_gui.models.run_spec import AtSetting, duplicate_spec, fixed_spec
 from tunesmith_gui.shell.main_window import MainWindow
 from tunesmith_gui.theme import Scheme, theme
 from tunesmith_gui.widgets.confirm import ConfirmDialog
@@ -190,14 +190,15 @@ def test_the_page_of_a_failed_run_leads_to_the_fix(
     asked: list[tuple[str, object]] = []
     page.navigate.disconnect()
     page.navigate.connect(lambda key, argument: asked.append((key, argument)))
-    for name in ("repair-environment", "open-driver-page", "set-proxy", "lower-learning-rate"):
+    for name in ("repair-environment", "open-driver-page", "set-proxy", "lower-learning-rate", "choose-target-modules"):
         page.ask(f"fix:{name}")
-    assert [key for key, _argument in asked] == ["environment", "settings", "train"]
+    assert [key for key, _argument in asked] == ["environment", "settings", "train", "train"]
     assert asked[0][1] == "repair"
     assert opened
     spec = asked[2][1]
     assert isinstance(spec, RunSpec)
     assert spec.optimizer.learning_rate < run.load_spec().optimizer.learning_rate
+    assert asked[3][1] == AtSetting("adapter.target_modules", duplicate_spec(run.load_spec()))
     assert fixed_spec(spec, "use-cpu").hardware.device == "cpu"
     assert spec.hardware.kernels
     assert not fixed_spec(spec, "use-pytorch-kernels").hardware.kernels

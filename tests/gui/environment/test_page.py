@@ -25,6 +25,7 @@ from tunesmith_gui.environment.choose_profile import ChooseProfileDialog
 from tunesmith_gui.environment.page import EnvironmentPage
 from tunesmith_gui.environment.setup_activity import Command
 from tunesmith_gui.environment.wsl import wsl_words
+from tunesmith_gui.models.run_spec import AtSetting
 from tunesmith_gui.new_run.page import NewRunPage
 from tunesmith_gui.shell.main_window import MainWindow
 from tunesmith_gui.theme import Scheme, theme
@@ -247,8 +248,11 @@ def test_what_is_not_installed_leads_to_the_set_up(page: EnvironmentPage, quiet:
     page.fix(missing)
     page.do_action("set-proxy")
     page.do_action("use-cpu")
+    page.do_action("choose-target-modules")
     page.do_action("no-such-action")
-    assert [key for key, _ in asked] == ["setup", "setup", "setup", "runs", "setup", "setup", "settings", "train"]
+    opened = [key for key, _ in asked]
+    assert opened == ["setup", "setup", "setup", "runs", "setup", "setup", "settings", "train", "train"]
+    assert asked[-1][1] == AtSetting("adapter.target_modules")
     quiet.asked.clear()
     page.fix(states.check("gpu-memory", "x", "warning", fix=states.Fix("Close", "retry", automatic=False)))
     assert quiet.asked == ["probe", "doctor"]

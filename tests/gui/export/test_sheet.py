@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,29 @@ def test_two_clicks_from_a_finished_run_start_a_gguf(
     assert export.task.kind is EXPORT
     assert export.spec == ExportSpec(RunFolder(str(run.path)), 0, "gguf", "q8_0")
     assert sheet.cancel.isVisible()
+    sheet.reject()
+
+
+@pytest.mark.parametrize(
+    ("kind", "formats"),
+    [
+        ("kimi_linear", ("merged", "adapter")),
+        ("qwen2_vl", ("gguf", "merged", "adapter", "gguf-adapter")),
+        ("", ("gguf", "merged", "adapter", "gguf-adapter")),
+    ],
+)
+def test_a_type_without_gguf_begins_with_the_merged_model_and_says_why(
+    context: Any, service: ExportService, run: Run, window: MainWindow, qtbot: Any, kind: str, formats: tuple[str, ...]
+) -> None:
+    config = Path(run.load_spec().model.path) / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"model_type": kind}))
+    sheet = opened(context, run, window, qtbot)
+    form = sheet.form
+    assert form is not None
+    assert form.draft.facts.formats == formats
+    is_told = "GGUF is missing here: Tunesmith can't write it for models of type kimi_linear." in texts(sheet)
+    assert is_told == form.missing.isVisible() == ("gguf" not in formats)
+    assert started(sheet, service).spec.format == formats[0]
     sheet.reject()
 
 

@@ -52,7 +52,15 @@ def dialog(page: LibraryPage) -> ConfirmDialog:
 
 @pytest.mark.parametrize(
     ("count", "words"),
-    [(134_515_008, "135 M"), (999_400_000, "999 M"), (999_885_952, "1.0 B"), (4_022_000_000, "4.0 B")],
+    [
+        (500, "1 K"),
+        (300_416, "300 K"),
+        (999_600, "1 M"),
+        (134_515_008, "135 M"),
+        (999_400_000, "999 M"),
+        (999_885_952, "1.0 B"),
+        (4_022_000_000, "4.0 B"),
+    ],
 )
 def test_a_number_of_parameters_is_said_as_people_say_it(count: int, words: str) -> None:
     assert parameters_text(count) == f"{words} parameters"

@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from tests.gui.conftest import settle
 from tests.gui.new_run.driving import ANSWER, close, fill_in, make_page, shown_words
+from tunesmith_core.actions import ACTIONS
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.runs import create_run
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.context import Context
-from tunesmith_gui.models.run_spec import Proposal
+from tunesmith_gui.models.run_spec import AtSetting, Proposal
 from tunesmith_gui.new_run.page import NewRunPage
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -33,6 +35,31 @@ class TestProposal:
         row = page.settings_list.rows["evaluation.percent"]
         qtbot.waitUntil(lambda: not row.visibleRegion().isEmpty(), timeout=5000)
         assert page.form.value("evaluation.percent") == 50.0
+
+    def test_a_fix_leads_to_its_setting_and_stays_there(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path
+    ) -> None:
+        spec = RunSpec()
+        spec.model.path, spec.data.sources[0].path = str(model), str(data_file)
+        with qtbot.waitActive(page.window()):
+            page.window().activateWindow()
+        page.on_shown(AtSetting("adapter.target_modules", spec))
+        row = page.settings_list.rows["adapter.target_modules"]
+        qtbot.waitUntil(lambda: row.isAncestorOf(QApplication.focusWidget()), timeout=5000)
+        qtbot.waitUntil(lambda: page.facts.plan is not None, timeout=5000)
+        settle()
+        assert row.visibleRegion().boundingRect().height() == row.height()
+
+    @pytest.mark.parametrize("path", [action.target for action in ACTIONS.values() if action.place == "setting"])
+    def test_every_fix_that_names_a_setting_has_its_field(self, qtbot: QtBot, page: NewRunPage, path: str) -> None:
+        with qtbot.waitActive(page.window()):
+            page.window().activateWindow()
+        page.resize(1000, 400)
+        page.on_shown(AtSetting(path))
+        fields = {"model.path": page.model_picker.combo, "data.sources[0].path": page.data_picker.combo}
+        field = fields.get(path) or page.settings_list.rows[path]
+        qtbot.waitUntil(lambda: field is QApplication.focusWidget() or field.isAncestorOf(QApplication.focusWidget()))
+        qtbot.waitUntil(lambda: field.visibleRegion().boundingRect().height() == field.height())
 
     def test_too_few_held_out_rows_are_told_beside_their_field_and_in_the_plan(
         self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path

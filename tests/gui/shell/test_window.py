@@ -499,6 +499,21 @@ class TestSettingsPage:
         assert combo.currentData() == "system"
         settle()
 
+    def test_a_choice_is_as_wide_with_the_focus(self, runs: FakeRuns, window: MainWindow, qtbot: QtBot) -> None:
+        window.show_page("settings")
+        combos = window.pages.currentWidget()._combos  # type: ignore[union-attr]
+        with qtbot.waitActive(window):
+            window.activateWindow()
+        combos["theme"].setFocus()
+        assert combos["theme"].hasFocus()
+        # Another appearance has every control measured again.
+        theme().set_appearance(Scheme.DARK, 1.0)
+        try:
+            settle()
+            assert len({each.width() for each in combos.values()}) == 1
+        finally:
+            theme().set_appearance(Scheme.LIGHT, 1.0)
+
     def test_addresses_are_saved_and_wrong_ones_are_told(
         self, runs: FakeRuns, window: MainWindow, context: Context
     ) -> None:

@@ -305,3 +305,11 @@ def test_a_path_that_is_too_long_ends_with_an_ellipsis(qtbot: QtBot) -> None:
     assert shown.endswith("…")
     assert name.startswith(shown[:-1])
     assert combo._edit.text() == name
+    with qtbot.waitActive(combo):
+        combo.activateWindow()
+    combo.setFocus(Qt.FocusReason.OtherFocusReason)
+    assert combo._edit.hasFocus()
+    assert combo._edit.shown_text() == shown, "the focus stays where one has chosen"
+    assert name in combo.toolTip()
+    qtbot.keyClick(combo._edit, Qt.Key.Key_End)
+    assert combo._edit.shown_text() == name, "whole while it is typed into"

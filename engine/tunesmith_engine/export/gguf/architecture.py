@@ -103,7 +103,7 @@ def pattern_problem(config: Config, every: int) -> str:
 def heads_problem(config: Config) -> str:
     """Say whether keys have fewer heads than queries, where llama.cpp knows no such thing."""
     same = config.num_key_value_heads == config.num_attention_heads
-    return "" if same else Message("it has fewer keys than queries")
+    return "" if same else Message("its attention has fewer heads for keys than for queries")
 
 
 def window_problem(config: Config) -> str:

@@ -36,7 +36,8 @@ def architecture_of(config: Config) -> Architecture:
     if problem := problem_of(architecture, config):
         raise TunesmithError(
             "export-unsupported",
-            "This model of type {kind} can't be exported as GGUF: {problem}.",
+            "This model of type {kind} can't be exported as GGUF. llama.cpp computes it differently, so the file would "
+            "answer wrongly: {problem}.",
             hint="Export the merged model instead.",
             kind=kind,
             problem=problem,

@@ -12,7 +12,13 @@ from tunesmith_core.messages import Message
 from tunesmith_engine.export.gguf.architecture import Architecture, Part, num_layers
 from tunesmith_engine.export.gguf.config import Config
 from tunesmith_engine.export.gguf.dense import stretches_as_ministral
-from tunesmith_engine.export.gguf.mixtures import PLACED_OTHERWISE, add_rated_experts, num_dense
+from tunesmith_engine.export.gguf.mixtures import (
+    CHOSEN_OTHERWISE,
+    NONE_SHARED,
+    PLACED_OTHERWISE,
+    add_rated_experts,
+    num_dense,
+)
 
 
 def add_heads(writer: GGUFWriter, config: Config) -> None:
@@ -66,8 +72,10 @@ def _problem(config: Config) -> str:
     if not getattr(config, "rope_interleave", True) or not _is_stretched_alike(config.rope_parameters):
         return Message("its positions turn in another way")
     kinds = list(getattr(config, "mlp_layer_types", None) or [])
-    if "dense" in kinds[num_dense(config) :] or not config.n_shared_experts:
+    if "dense" in kinds[num_dense(config) :]:
         return PLACED_OTHERWISE
+    if not config.n_shared_experts:
+        return NONE_SHARED
     # llama.cpp knows by the number of layers whether queries are latent, too.
     if (config.q_lora_rank is None) != (num_layers(config) in (26, 27)):
         return Message("its queries are made in another way")
@@ -86,7 +94,7 @@ def _mistral4_problem(config: Config) -> str:
 
 
 def _deepseek_v2_problem(config: Config) -> str:
-    return PLACED_OTHERWISE if config.topk_method != "greedy" else _problem(config)
+    return CHOSEN_OTHERWISE if config.topk_method != "greedy" else _problem(config)
 
 
 _LATENT = Architecture(

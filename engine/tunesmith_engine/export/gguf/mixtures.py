@@ -23,7 +23,9 @@ from tunesmith_engine.export.gguf.architecture import (
 from tunesmith_engine.export.gguf.config import Config
 from tunesmith_engine.export.gguf.dense import QWEN3_VL, add_granite, qwen_problem
 
-PLACED_OTHERWISE = Message("its experts are chosen or placed in another way")
+CHOSEN_OTHERWISE = Message("llama.cpp chooses its experts, or weighs what they answer, by another rule")
+PLACED_OTHERWISE = Message("llama.cpp expects experts in other layers than this model has them in")
+NONE_SHARED = Message("llama.cpp expects an expert that every token goes through, which this model doesn't have")
 
 
 def add_experts(writer: GGUFWriter, config: Config) -> None:
@@ -100,7 +102,7 @@ def _afmoe_problem(config: Config) -> str:
     if not config.mup_enabled:
         return Message("its embedding has another scale")
     if not config.num_shared_experts:
-        return PLACED_OTHERWISE
+        return NONE_SHARED
     return pattern_problem(config, 4)
 
 
@@ -159,19 +161,19 @@ def _lfm2_name(name: str) -> str:
 
 
 def _olmoe_problem(config: Config) -> str:
-    same = config.num_key_value_heads == config.num_attention_heads
-    return "" if same and not config.norm_topk_prob else Message("it has fewer keys than queries, or other experts")
+    return CHOSEN_OTHERWISE if config.norm_topk_prob else heads_problem(config)
 
 
 def _qwen2_problem(config: Config) -> str:
-    return PLACED_OTHERWISE if config.norm_topk_prob else qwen_problem(config)
+    return CHOSEN_OTHERWISE if config.norm_topk_prob else qwen_problem(config)
 
 
 def all_sparse_problem(config: Config) -> str:
     """Say whether some layers have no experts, or experts are chosen in another way than Qwen's are."""
-    dense = getattr(config, "mlp_only_layers", None) or getattr(config, "decoder_sparse_step", 1) != 1
-    if dense or not getattr(config, "norm_topk_prob", True):
+    if getattr(config, "mlp_only_layers", None) or getattr(config, "decoder_sparse_step", 1) != 1:
         return PLACED_OTHERWISE
+    if not getattr(config, "norm_topk_prob", True):
+        return CHOSEN_OTHERWISE
     return qwen_problem(config)
 
 
@@ -210,12 +212,12 @@ def _hunyuan(writer: GGUFWriter, config: Config) -> None:
 
 def _hunyuan_problem(config: Config) -> str:
     # A list says how many are chosen in each layer.
-    return PLACED_OTHERWISE if isinstance(config.moe_topk, list) else ""
+    return CHOSEN_OTHERWISE if isinstance(config.moe_topk, list) else ""
 
 
 def _lfm2_problem(config: Config) -> str:
     usual = config.use_expert_bias and config.norm_topk_prob and config.routed_scaling_factor == 1
-    return "" if usual else PLACED_OTHERWISE
+    return "" if usual else CHOSEN_OTHERWISE
 
 
 def _lfm2_moe(writer: GGUFWriter, config: Config) -> None:
@@ -251,9 +253,7 @@ MIXTURES = {
         experts_transposed=True,
         experts_alternate=True,
     ),
-    "glm4_moe": Architecture(
-        MODEL_ARCH.GLM4_MOE, turns_part=True, biases=("attention_bias",), more=add_rated_experts
-    ),
+    "glm4_moe": Architecture(MODEL_ARCH.GLM4_MOE, turns_part=True, biases=("attention_bias",), more=add_rated_experts),
     "dots1": Architecture(
         MODEL_ARCH.DOTS1,
         own_head=True,
