@@ -87,6 +87,22 @@ def test_every_variant_of_gemma_4_is_the_same(changes: dict[str, Any], tmp_path:
     assert _check_equal(run_for_llama_cpp(tmp_path, "gemma4_text", **changes), tmp_path / "out")["max_kl"] < 1e-5
 
 
+@pytest.mark.parametrize("type_name", ["f32", "q8_0"])
+@pytest.mark.parametrize("names_layers", [True, False])
+def test_gemma_4_has_wider_heads_where_it_sees_everything(names_layers: bool, type_name: str, tmp_path: Path) -> None:
+    run = run_for_llama_cpp(tmp_path, "gemma4_text")
+    path = Path(run.load_spec().model.path) / "config.json"
+    config = json.loads(path.read_text())
+    assert (config["head_dim"], config["per_layer_config"]) == (16, {layer: {"head_dim": 32} for layer in ("2", "5")})
+    if not names_layers:
+        # As Google's own files say it.
+        del config["per_layer_config"]
+        path.write_text(json.dumps(config | {"global_head_dim": 32}))
+        run, _ = trained_run(path.parent)
+    figures = _check_equal(run, tmp_path / "out", type_name)
+    assert type_name != "f32" or figures["max_kl"] < 1e-5
+
+
 @pytest.mark.parametrize(
     "kind", [kind if kind == "mistral3" else pytest.param(kind, marks=pytest.mark.long) for kind in OF_IMAGES]
 )
@@ -430,6 +446,8 @@ def test_nothing_listens_on_a_port(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("olmoe", {"num_key_value_heads": 2}, "fewer keys than queries"),
         ("ministral3", {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}, "turn in another way"),
         ("gemma4_text", {"num_kv_shared_layers": 1}, "share keys and values"),
+        ("gemma4_text", {"per_layer_config": {0: {"head_dim": 32}}}, "its layers differ in head_dim"),
+        ("llama", {"per_layer_config": {0: {"intermediate_size": 32}}}, "its layers differ in intermediate_size"),
         ("gemma4_text", {"use_bidirectional_attention": "all"}, "sees images"),
         (
             "gemma4_text",

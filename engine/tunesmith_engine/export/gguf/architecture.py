@@ -48,6 +48,7 @@ class Architecture:
         own_head: whether it wants a head beside the embedding.
         turns_part: whether a part of a head may turn.
         has_factors: whether frequencies of positions may each have a factor, as Llama 3's.
+        by_layer: the settings of a config that may differ from layer to layer.
         problem: returns what llama.cpp would compute otherwise with a config, "" for nothing.
         more: writes the hyperparameters that other architectures don't have.
         around: writes what the config of a model for images says, of which this is the decoder.
@@ -73,6 +74,7 @@ class Architecture:
     own_head: bool = False
     turns_part: bool = False
     has_factors: bool = False
+    by_layer: tuple[str, ...] = ()
     problem: Callable[[Config], str] = lambda _: ""
     more: Callable[[GGUFWriter, Config], None] = lambda *_: None
     around: Callable[[GGUFWriter, Config], None] = lambda *_: None
