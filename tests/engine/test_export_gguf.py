@@ -442,6 +442,8 @@ def test_nothing_listens_on_a_port(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("gemma3_text", {"final_logit_softcapping": 30.0}, "capped"),
         ("gemma2", {"layer_types": ["full_attention"] * 8}, "sliding windows are in other layers"),
         ("qwen3_5_text", {"layer_types": ["full_attention", "linear_attention"]}, "attention is in other layers"),
+        ("qwen3_5_text", {}, "mrope_section has 32 pairs, but its heads have 16 numbers"),
+        ("qwen2_vl_text", {"rope_parameters": {"mrope_section": [16, 8, 8]}}, "mrope_section has 32 pairs, but its heads have 16 numbers"),
         ("qwen3_moe", {"norm_topk_prob": False}, "chosen or placed in another way"),
         ("olmoe", {"num_key_value_heads": 2}, "fewer keys than queries"),
         ("ministral3", {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}, "turn in another way"),

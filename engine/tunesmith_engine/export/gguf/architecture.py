@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -95,6 +95,14 @@ def num_layers(config: Config) -> int:
     return int(config.num_hidden_layers)
 
 
+def head_dim(config: Config) -> int:
+    """Return the numbers of one attention head, of the layers with the widest (Gemma 4: those that see everything)."""
+    return max(
+        int(getattr(layer, "head_dim", None) or layer.hidden_size // layer.num_attention_heads)
+        for layer in config.per_layer_config
+    )
+
+
 def pattern_problem(config: Config, every: int) -> str:
     """Say whether layers see everything that llama.cpp takes for windowed; there each n-th sees everything."""
     kinds = ("sliding_attention", "full_attention")
@@ -126,5 +134,18 @@ def add_sections(writer: GGUFWriter, config: Config) -> None:
 
 
 def sections_problem(config: Config) -> str:
-    """Say whether a config is silent on these pairs."""
-    return "" if "mrope_section" in config.rope_parameters else Message("its positions turn in another way")
+    """Say whether a config is silent on these pairs, or has too many."""
+    if "mrope_section" not in config.rope_parameters:
+        return Message("its positions turn in another way")
+    return too_many_pairs(config, config.rope_parameters["mrope_section"])
+
+
+def too_many_pairs(config: Config, sections: Sequence[int]) -> str:
+    """Say whether so many pairs turn that llama.cpp ends the process."""
+    given = {"pairs": sum(sections), "numbers": head_dim(config)}
+    too_many = given["pairs"] > given["numbers"]
+    return (
+        Message("its mrope_section has {pairs} pairs, but its heads have {numbers} numbers", **given)
+        if too_many
+        else ""
+    )

@@ -10,7 +10,7 @@ from gguf import MODEL_ARCH, GGUFWriter, RopeScalingType
 
 from tunesmith_core.errors import TunesmithError
 from tunesmith_engine.export.gguf import latent
-from tunesmith_engine.export.gguf.architecture import Architecture, num_layers
+from tunesmith_engine.export.gguf.architecture import Architecture, head_dim, num_layers
 from tunesmith_engine.export.gguf.config import Config
 from tunesmith_engine.export.gguf.gpt import key_heads
 
@@ -111,14 +111,6 @@ def _key_heads(architecture: Architecture, config: Config) -> int | list[int]:
     if without in kinds:
         return [0 if kind == without else number for kind, number in zip(kinds, numbers, strict=True)]
     return numbers if len(set(numbers)) > 1 else numbers[0]
-
-
-def head_dim(config: Config) -> int:
-    """Return the numbers of one attention head, of the layers with the widest (Gemma 4: those that see everything)."""
-    return max(
-        int(getattr(layer, "head_dim", None) or layer.hidden_size // layer.num_attention_heads)
-        for layer in config.per_layer_config
-    )
 
 
 def rope_of(config: Config) -> Rope:
