@@ -22,7 +22,7 @@ from tests.engine.exports import NUM_ROWS, OF_IMAGES, export, run_for_llama_cpp,
 from tests.engine.tokenizers_made import KINDS, write_tokenizer
 from tests.packed_models import with_experts_in_mxfp4
 from tests.real_runs import example_model
-from tunesmith_core import paths
+from tunesmith_core import export_proof, paths
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.exports import base_layout, whole_sizes
 from tunesmith_core.protocol import read_journal
@@ -48,6 +48,7 @@ QUICK = ["llama", "qwen3", "gemma3_text", "qwen3_moe", "gpt_oss", "lfm2", "qwen3
 INSIDE = {f"{kind}_text": kind for kind in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")}
 """Decoders of models for images and texts that are no models of their own."""
 DISTURBED = ["f32", "f16", "q8_0"]
+PAIRS = "mrope_section has 32 pairs, but its heads have 16 numbers"
 SLOW = ["f32", "q8_0", "q6_k", "q5_k_m", "q4_k_m"]
 
 
@@ -225,6 +226,23 @@ def test_what_llama_cpp_cuts_elsewhere_is_told(tmp_path: Path) -> None:
         events = read_journal(paths.tmp_dir() / "operation-out" / "events.jsonl")
         assert ("export-differs" in [each.data["code"] for each in events if each.type == "warning"]) is is_told
         (paths.tmp_dir() / "operation-out" / "events.jsonl").unlink()
+
+
+@pytest.mark.parametrize(
+    ("type_name", "words"),
+    [
+        ("f32", "The trained model with positions stretched as in llama.cpp gives"),
+        ("q8_0", "Rounding the trained model to q8_0, with positions stretched as in llama.cpp, gives"),
+    ],
+)
+def test_positions_that_llama_cpp_stretches_otherwise_are_named_as_the_cause(
+    type_name: str, words: str, tmp_path: Path
+) -> None:
+    run = run_for_llama_cpp(tmp_path, "gpt_oss")
+    figures = _check_equal(run, tmp_path / "out", type_name)
+    assert figures["causes"] == (["positions"] if type_name == "f32" else ["rounding", "positions"])
+    assert words in export_proof.figures(figures)
+    assert words in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("type_name", ["f16", "bf16", "q8_0", "q6_k"])
@@ -442,8 +460,8 @@ def test_nothing_listens_on_a_port(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("gemma3_text", {"final_logit_softcapping": 30.0}, "capped"),
         ("gemma2", {"layer_types": ["full_attention"] * 8}, "sliding windows are in other layers"),
         ("qwen3_5_text", {"layer_types": ["full_attention", "linear_attention"]}, "attention is in other layers"),
-        ("qwen3_5_text", {}, "mrope_section has 32 pairs, but its heads have 16 numbers"),
-        ("qwen2_vl_text", {"rope_parameters": {"mrope_section": [16, 8, 8]}}, "mrope_section has 32 pairs, but its heads have 16 numbers"),
+        ("qwen3_5_text", {}, PAIRS),
+        ("qwen2_vl_text", {"rope_parameters": {"mrope_section": [16, 8, 8]}}, PAIRS),
         ("qwen3_moe", {"norm_topk_prob": False}, "chosen or placed in another way"),
         ("olmoe", {"num_key_value_heads": 2}, "fewer keys than queries"),
         ("ministral3", {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}, "turn in another way"),
