@@ -33,8 +33,8 @@ def import_gguf(source: Path, target: Path) -> dict[str, Any]:  # Any: JSON valu
         path and bytes of the folder.
 
     Raises:
-        UserError: `model-files-missing-or-corrupt` for a file that is no GGUF, `model-kind-unsupported` for one of a
-            model that can't be read from it.
+        UserError: `model-files-missing-or-corrupt` for a file that is no GGUF, or is of a model that can't be read
+            from one.
         FileExistsError: when the target exists.
     """
     try:
@@ -65,7 +65,7 @@ def _convert_or_explain(source: Path, folder: Path) -> None:
     except Exception as error:
         if any(words in str(error) for words in NOT_READ):
             raise TunesmithError(
-                "model-kind-unsupported",
+                "model-files-missing-or-corrupt",
                 "{source}: models of the architecture {architecture} can't be imported from GGUF files.",
                 hint="Use the original folder of the model, with safetensors files.",
                 source=source,

@@ -5323,6 +5323,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>奖励：{rewards}</translation>
     </message>
     <message>
+        <source>Rounding the trained model to {type}, with positions stretched as in llama.cpp, gives {nats}.</source>
+        <translation>把训练好的模型舍入为 {type}，并像 llama.cpp 那样拉伸位置，差距为 {nats}。</translation>
+    </message>
+    <message>
+        <source>Rounding the trained model to {type}, without converting it, gives {nats}.</source>
+        <translation>只把训练好的模型舍入为 {type} 而不转换，差距为 {nats}。</translation>
+    </message>
+    <message>
         <source>Rows cut at the context length of {limit} tokens: {num_cut} of {num_rows}.</source>
         <translation>有 {num_cut} 行（共 {num_rows} 行）超出 {limit} 个词元的上下文长度，已被截断。</translation>
     </message>
@@ -6607,6 +6615,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>{setting}: {value} is not between {least} and {most}.</source>
         <translation>{setting}：{value} 不在 {least} 与 {most} 之间。</translation>
+    </message>
+    <message>
+        <source>{source}: models of the architecture {architecture} can&apos;t be imported from GGUF files.</source>
+        <translation>{source}：无法从 GGUF 文件导入 {architecture} 架构的模型。</translation>
     </message>
     <message>
         <source>{source}: the column &quot;{name}&quot; holds messages as Python writes them. Save them as JSON, in Python with json.dumps.</source>
@@ -8707,10 +8719,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>舍入方式不同，损失可能略有差别。</translation>
     </message>
     <message>
-        <source>Rounding the trained model to this type, without converting it, gives {nats}.</source>
-        <translation>只把训练好的模型舍入为这种类型而不转换，差距为 {nats}。</translation>
-    </message>
-    <message>
         <source>Row {number} can&apos;t be read, so it fits into no table.</source>
         <translation>第 {number} 行无法读取，因此不能写入表格。</translation>
     </message>
@@ -8809,6 +8817,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Start LM Studio once, then export again.</source>
         <translation>请先启动一次 LM Studio，然后重新导出。</translation>
+    </message>
+    <message>
+        <source>Start it again. If it ends once more, send us the report.</source>
+        <translation>请重新开始。如果再次中断，请把报告发给我们。</translation>
     </message>
     <message>
         <source>Step {step}</source>
@@ -9127,6 +9139,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>运行会在另一步结束，学习率按新的长度变化。</translation>
     </message>
     <message>
+        <source>The run trained on {bits}-bit weights. This model has the unquantized ones, so its losses can differ a little.</source>
+        <translation>此运行在 {bits} 位权重上训练。此模型使用未量化的权重，因此损失可能略有不同。</translation>
+    </message>
+    <message>
         <source>The run {run} has no adapter and no checkpoint.</source>
         <translation>运行 {run} 没有适配器，也没有检查点。</translation>
     </message>
@@ -9189,6 +9205,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>The trained model</source>
         <translation>训练后的模型</translation>
+    </message>
+    <message>
+        <source>The trained model with positions stretched as in llama.cpp gives {nats}.</source>
+        <translation>训练好的模型若像 llama.cpp 那样拉伸位置，差距为 {nats}。</translation>
     </message>
     <message>
         <source>The training environment is missing {names}, which this format needs.</source>
@@ -9445,6 +9465,18 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>Use the file with llama.cpp or LM Studio, which read the template from it.</source>
         <translation>请在 llama.cpp 或 LM Studio 中使用该文件，它们会从文件中读取模板。</translation>
+    </message>
+    <message>
+        <source>Use the original folder of the model, with safetensors files.</source>
+        <translation>请使用模型的原始文件夹（含 safetensors 文件）。</translation>
+    </message>
+    <message>
+        <source>Verified: only rounding and stretched positions differ</source>
+        <translation>已验证：仅有舍入和位置拉伸的差异</translation>
+    </message>
+    <message>
+        <source>Verified: only stretched positions differ</source>
+        <translation>已验证：仅有位置拉伸的差异</translation>
     </message>
     <message>
         <source>Vietnamese</source>
@@ -10067,12 +10099,20 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>其专家的选择方式或所在层不同</translation>
     </message>
     <message>
+        <source>its layers differ in {settings}</source>
+        <translation>其各层的 {settings} 不同</translation>
+    </message>
+    <message>
         <source>its layers see other chunks of a text</source>
         <translation>它的各层看到的文本分块不同</translation>
     </message>
     <message>
         <source>its logits are capped</source>
         <translation>它的 logit 有上限</translation>
+    </message>
+    <message>
+        <source>its mrope_section has {pairs} pairs, but its heads have {numbers} numbers</source>
+        <translation>其 mrope_section 有 {pairs} 对，但注意力头只有 {numbers} 个数</translation>
     </message>
     <message>
         <source>its positions turn in another way</source>
@@ -10157,6 +10197,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>llama.cpp rounds where the stretching of positions (YaRN) begins and ends; this model does not. Answers to long texts differ.</source>
         <translation>llama.cpp 会对位置拉伸（YaRN）的起点和终点取整，而此模型不会。对长文本的回答会有差异。</translation>
+    </message>
+    <message>
+        <source>llama.cpp stretches positions in another way, which changes the answers: {agreement} of the next tokens are the same as in the trained model.</source>
+        <translation>llama.cpp 拉伸位置的方式不同，会改变回答：只有 {agreement} 的下一个词元与训练后的模型相同。</translation>
     </message>
     <message>
         <source>loss</source>
@@ -11413,6 +11457,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>this terminal was opened for this command alone</source>
         <translation>这个终端只为这条命令打开</translation>
+    </message>
+    <message>
+        <source>this type</source>
+        <translation>这种类型</translation>
     </message>
     <message>
         <source>times</source>
