@@ -17,6 +17,10 @@ and 0.54 in q5_k_m."""
 LEAST_NATS = 1e-4
 """Divergences below are too small to be told as numbers."""
 
+ROUNDING, POSITIONS = "rounding", "positions"
+"""Why the numbers of an export differ from the trained model's: the format has fewer bits, or llama.cpp stretches
+positions in another way."""
+
 Proof = Mapping[str, Any]  # Any: JSON values
 Likeness = Literal["equal", "rounded", "changed"]
 
@@ -25,6 +29,8 @@ TITLES: Mapping[Likeness, Message] = {
     "rounded": Message("Verified: only rounding differs"),
     "changed": Message("Exported, but the answers change"),
 }
+BY_POSITIONS = Message("Verified: only stretched positions differ")
+BY_BOTH = Message("Verified: only rounding and stretched positions differ")
 UNVERIFIED = Message("Exported, but not verified")
 NATS_HELP = Message("Nats tell how far apart the probabilities of two models are, and 0 is equal.")
 
@@ -38,16 +44,36 @@ def likeness(proof: Proof) -> Likeness:
 
 def title(proof: Proof | None) -> Message:
     """Return in few words what the proof of an export says, None for one that was not compared."""
-    return TITLES[likeness(proof)] if proof else UNVERIFIED
+    if not proof:
+        return UNVERIFIED
+    found = likeness(proof)
+    if found == "rounded" and POSITIONS in causes(proof):
+        return BY_BOTH if ROUNDING in causes(proof) else BY_POSITIONS
+    return TITLES[found]
+
+
+def causes(proof: Proof) -> tuple[str, ...]:
+    """Return why an export differs, ROUNDING or POSITIONS or both; proofs of earlier versions don't tell."""
+    return tuple(proof.get("causes") or (ROUNDING,))
+
+
+def reference(proof: Proof) -> Message | None:
+    """Return how far the trained model is from itself with what the format does to it, None where it does nothing."""
+    if not proof.get("rounding"):
+        return None
+    given = {"nats": f"{proof['rounding']['mean_kl']:.2g}", "type": proof.get("type") or Message("this type")}
+    if causes(proof) == (POSITIONS,):
+        return Message("The trained model with positions stretched as in llama.cpp gives {nats}.", nats=given["nats"])
+    if POSITIONS in causes(proof):
+        return Message(
+            "Rounding the trained model to {type}, with positions stretched as in llama.cpp, gives {nats}.", **given
+        )
+    return Message("Rounding the trained model to {type}, without converting it, gives {nats}.", **given)
 
 
 def figures(proof: Proof) -> Message:
-    """Return the figures of a proof, beside what rounding alone would make of the trained model where that was told."""
-    told = [_compared(proof)]
-    if proof.get("rounding"):
-        nats = f"{proof['rounding']['mean_kl']:.2g}"
-        told.append(Message("Rounding the trained model to this type, without converting it, gives {nats}.", nats=nats))
-    return joined(told)
+    """Return the figures of a proof, beside those of the trained model with what the format does to it."""
+    return joined([_compared(proof), *filter(None, [reference(proof)])])
 
 
 def _compared(proof: Proof) -> Message:
@@ -73,6 +99,12 @@ def changed_answers(proof: Proof) -> Message | None:
     """
     if likeness(proof) != "changed":
         return None
+    if ROUNDING not in causes(proof):
+        return Message(
+            "llama.cpp stretches positions in another way, which changes the answers: {agreement} of the next tokens "
+            "are the same as in the trained model.",
+            agreement=f"{proof['agreement']:.0%}",
+        )
     if proof.get("rates"):
         return Message(
             "The 16-bit numbers of this model change what it says: {agreement} of the texts are rated as the trained "

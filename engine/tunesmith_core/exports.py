@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,8 +36,8 @@ FORMATS: tuple[ExportFormat, ...] = ("gguf", "merged", "adapter", "gguf-adapter"
 UNKNOWN_LICENCE = "unknown"
 """Stands for the licence of a base model that names none."""
 
-WIDE_FORMATS = frozenset({"F32", "F64"})
-FLOAT_FORMATS = frozenset({"BF16", "F16"}) | WIDE_FORMATS
+QUANTIZED_BITS = {"nf4": 4, "int8": 8}
+"""Of the weights that a run trains on, by the kind of its quantization."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +182,13 @@ def needs_base(form: ExportFormat, *, is_finished: bool) -> bool:
     return form != "adapter" or not is_finished
 
 
-def become_bfloat16(formats: Collection[str]) -> bool:
-    """Return whether merged weights are written in 16 bits because all of the base model has more."""
-    return FLOAT_FORMATS & set(formats) <= WIDE_FORMATS
+def trained_on(bits: int) -> Message:
+    """Say that a whole model has other weights than its run trained on, which had so many bits."""
+    return Message(
+        "The run trained on {bits}-bit weights. This model has the unquantized ones, so its losses can differ a "
+        "little.",
+        bits=bits,
+    )
 
 
 def whole_sizes(layout: Layout) -> dict[str, int]:
@@ -224,9 +228,7 @@ def size_of(spec: ExportSpec, sizes: Mapping[str, int], weights_bytes: int) -> S
 
 
 def _merged_bytes(tensors: Mapping[str, Tensor]) -> int:
-    narrower = become_bfloat16({tensor.dtype for tensor in tensors.values()})
-    bits = BITS | dict.fromkeys(WIDE_FORMATS, BITS["BF16"]) if narrower else BITS
-    return sum(math.prod(tensor.shape) * bits[tensor.dtype] // 8 for tensor in tensors.values())
+    return sum(math.prod(tensor.shape) * BITS[tensor.dtype] // 8 for tensor in tensors.values())
 
 
 def on_the_hub(pushed: Mapping[str, Any]) -> Message:  # Any: JSON values
@@ -241,6 +243,8 @@ def facts(answer: Mapping[str, Any]) -> list[Message]:  # Any: JSON values
     told = []
     if answer["existed"]:
         told.append(Message("It was exported before and has not changed since."))
+    if answer.get("trained_on_bits"):
+        told.append(trained_on(answer["trained_on_bits"]))
     if "ollama" in answer:
         told.append(Message("In Ollama: ollama run {name}", name=answer["ollama"]))
     if "lm_studio" in answer:

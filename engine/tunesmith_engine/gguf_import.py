@@ -18,6 +18,9 @@ from tunesmith_engine.failures import translate
 
 GGUF_MAGIC = b"GGUF"
 
+NOT_READ = ("GGUF model with architecture", "ignore_mismatched_sizes")
+"""What transformers says of an architecture that it doesn't read, or whose sizes it doesn't take from the file."""
+
 
 def import_gguf(source: Path, target: Path) -> dict[str, Any]:  # Any: JSON values
     """Convert a GGUF file to bfloat16 safetensors.
@@ -30,7 +33,8 @@ def import_gguf(source: Path, target: Path) -> dict[str, Any]:  # Any: JSON valu
         path and bytes of the folder.
 
     Raises:
-        UserError: `model-files-missing-or-corrupt` for a file that is no GGUF.
+        UserError: `model-files-missing-or-corrupt` for a file that is no GGUF, or is of a model that can't be read
+            from one.
         FileExistsError: when the target exists.
     """
     try:
@@ -59,6 +63,14 @@ def _convert_or_explain(source: Path, folder: Path) -> None:
     try:
         _convert(source, folder)
     except Exception as error:
+        if any(words in str(error) for words in NOT_READ):
+            raise TunesmithError(
+                "model-files-missing-or-corrupt",
+                "{source}: models of the architecture {architecture} can't be imported from GGUF files.",
+                hint="Use the original folder of the model, with safetensors files.",
+                source=source,
+                architecture=GGUFReader(source).fields["general.architecture"].contents(),
+            ) from error
         known = translate(error)
         if known.code != "bug":
             raise known from error

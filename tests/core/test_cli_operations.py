@@ -116,6 +116,27 @@ def test_answers_that_change_are_told_with_their_figures() -> None:
     assert rounded.endswith("Rounding the trained model to this type, without converting it, gives 0.084.")
 
 
+@pytest.mark.parametrize(
+    ("causes", "title", "figures"),
+    [
+        (["rounding"], "only rounding differs", "Rounding the trained model to f16, without converting it, gives 0.01"),
+        (["positions"], "only stretched positions differ", "model with positions stretched as in llama.cpp gives 0.01"),
+        (
+            ["rounding", "positions"],
+            "only rounding and stretched positions differ",
+            "model to f16, with positions stretched as in llama.cpp, gives 0.01",
+        ),
+    ],
+)
+def test_the_cause_of_a_difference_is_told(causes: list[str], title: str, figures: str) -> None:
+    proof = PROOF | {"agreement": 0.9, "causes": causes, "type": "f16", "rounding": {"mean_kl": 0.01}}
+    assert export_proof.title(proof).endswith(title)
+    assert figures in export_proof.figures(proof)
+    changed = export_proof.changed_answers(proof | {"mean_kl": 0.5})
+    assert changed is not None
+    assert ("smaller numbers" in changed) is ("rounding" in causes)
+
+
 @pytest.mark.usefixtures("home")
 def test_other_operations_speak_in_sentences_too(answers: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
     answers += [{"path": "/models/a", "bytes": 5 << 20}, LIBRARIES, {"rows": []}]

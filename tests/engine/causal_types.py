@@ -177,6 +177,9 @@ def make_config(kind: str, **overrides: Any) -> Any:  # Any: a transformers conf
 def _small(values: dict[str, Any]) -> dict[str, Any]:
     small: dict[str, Any] = {}
     for name, value in values.items():
+        if name == "per_layer_config":
+            # By the numbers of the layers of a large model; without it a config makes that of its own layers.
+            continue
         if isinstance(value, dict) and ("model_type" in value or name.endswith("_config")):
             small[name] = _small(value) | {key: value[key] for key in ("model_type",) if key in value}
         elif name in SMALL and value is not None and not isinstance(value, list | dict):

@@ -22,7 +22,7 @@ from tests.engine.exports import NUM_ROWS, OF_IMAGES, export, run_for_llama_cpp,
 from tests.engine.tokenizers_made import KINDS, write_tokenizer
 from tests.packed_models import with_experts_in_mxfp4
 from tests.real_runs import example_model
-from tunesmith_core import gguf_families, paths
+from tunesmith_core import export_proof, gguf_families, paths
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.exports import base_layout, whole_sizes
 from tunesmith_core.protocol import read_journal
@@ -39,6 +39,7 @@ from tunesmith_engine.export.gguf.unigram import add_unigram
 from tunesmith_engine.export.gguf.vocabulary import Vocabulary
 from tunesmith_engine.export.merging import Merging
 from tunesmith_engine.export.trained import load_base
+from tunesmith_engine.gguf_import import import_gguf
 from tunesmith_engine.model.load import load_config
 from tunesmith_engine.model.lora import trainable
 
@@ -48,6 +49,7 @@ QUICK = ["llama", "qwen3", "gemma3_text", "qwen3_moe", "gpt_oss", "lfm2", "qwen3
 INSIDE = {f"{kind}_text": kind for kind in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")}
 """Decoders of models for images and texts that are no models of their own."""
 DISTURBED = ["f32", "f16", "q8_0"]
+PAIRS = "mrope_section has 32 pairs, but its heads have 16 numbers"
 SLOW = ["f32", "q8_0", "q6_k", "q5_k_m", "q4_k_m"]
 
 
@@ -85,6 +87,22 @@ def test_llama_cpp_computes_what_was_trained_of_every_other_type(kind: str, tmp_
 )
 def test_every_variant_of_gemma_4_is_the_same(changes: dict[str, Any], tmp_path: Path) -> None:
     assert _check_equal(run_for_llama_cpp(tmp_path, "gemma4_text", **changes), tmp_path / "out")["max_kl"] < 1e-5
+
+
+@pytest.mark.parametrize("type_name", ["f32", "q8_0"])
+@pytest.mark.parametrize("names_layers", [True, False])
+def test_gemma_4_has_wider_heads_where_it_sees_everything(names_layers: bool, type_name: str, tmp_path: Path) -> None:
+    run = run_for_llama_cpp(tmp_path, "gemma4_text")
+    path = Path(run.load_spec().model.path) / "config.json"
+    config = json.loads(path.read_text())
+    assert (config["head_dim"], config["per_layer_config"]) == (16, {layer: {"head_dim": 32} for layer in ("2", "5")})
+    if not names_layers:
+        # As Google's own files say it.
+        del config["per_layer_config"]
+        path.write_text(json.dumps(config | {"global_head_dim": 32}))
+        run, _ = trained_run(path.parent)
+    figures = _check_equal(run, tmp_path / "out", type_name)
+    assert type_name != "f32" or figures["max_kl"] < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -209,6 +227,23 @@ def test_what_llama_cpp_cuts_elsewhere_is_told(tmp_path: Path) -> None:
         events = read_journal(paths.tmp_dir() / "operation-out" / "events.jsonl")
         assert ("export-differs" in [each.data["code"] for each in events if each.type == "warning"]) is is_told
         (paths.tmp_dir() / "operation-out" / "events.jsonl").unlink()
+
+
+@pytest.mark.parametrize(
+    ("type_name", "words"),
+    [
+        ("f32", "The trained model with positions stretched as in llama.cpp gives"),
+        ("q8_0", "Rounding the trained model to q8_0, with positions stretched as in llama.cpp, gives"),
+    ],
+)
+def test_positions_that_llama_cpp_stretches_otherwise_are_named_as_the_cause(
+    type_name: str, words: str, tmp_path: Path
+) -> None:
+    run = run_for_llama_cpp(tmp_path, "gpt_oss")
+    figures = _check_equal(run, tmp_path / "out", type_name)
+    assert figures["causes"] == (["positions"] if type_name == "f32" else ["rounding", "positions"])
+    assert words in export_proof.figures(figures)
+    assert words in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("type_name", ["f16", "bf16", "q8_0", "q6_k"])
@@ -426,11 +461,15 @@ def test_nothing_listens_on_a_port(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("gemma3_text", {"final_logit_softcapping": 30.0}, "capped"),
         ("gemma2", {"layer_types": ["full_attention"] * 8}, "sliding windows are in other layers"),
         ("qwen3_5_text", {"layer_types": ["full_attention", "linear_attention"]}, "attention is in other layers"),
+        ("qwen3_5_text", {}, PAIRS),
+        ("qwen2_vl_text", {"rope_parameters": {"mrope_section": [16, 8, 8]}}, PAIRS),
         ("qwen3_moe", {"norm_topk_prob": False}, "chooses its experts"),
         ("olmoe", {"num_key_value_heads": 2}, "fewer heads for keys"),
         ("olmoe", {"norm_topk_prob": True}, "chooses its experts"),
         ("ministral3", {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}, "turn in another way"),
         ("gemma4_text", {"num_kv_shared_layers": 1}, "share keys and values"),
+        ("gemma4_text", {"per_layer_config": {0: {"head_dim": 32}}}, "its layers differ in head_dim"),
+        ("llama", {"per_layer_config": {0: {"intermediate_size": 32}}}, "its layers differ in intermediate_size"),
         ("gemma4_text", {"use_bidirectional_attention": "all"}, "sees images"),
         (
             "gemma4_text",
@@ -457,6 +496,20 @@ def test_what_llama_cpp_computes_otherwise_is_refused(kind: str, changes: dict[s
 
 def test_the_window_knows_the_types_that_are_written() -> None:
     assert set(architectures.ARCHITECTURES) == gguf_families.FAMILIES
+
+
+@pytest.mark.parametrize(("kind", "architecture"), [("falcon_h1", "falcon-h1"), ("gpt2", "gpt2")])
+def test_a_file_that_transformers_does_not_read_is_refused_by_its_architecture(
+    kind: str, architecture: str, tmp_path: Path
+) -> None:
+    export(run_for_llama_cpp(tmp_path, kind), tmp_path / "out", "gguf", type_name="f32")
+    path = next((tmp_path / "out").glob("*.gguf"))
+    words = f"{path.name}: models of the architecture {architecture} can't be imported"
+    with pytest.raises(TunesmithError, match=words) as refusal:
+        import_gguf(path, tmp_path / "imported")
+    assert (refusal.value.code, refusal.value.context) == ("model-files-missing-or-corrupt", None)
+    assert "original folder" in refusal.value.hint
+    assert not (tmp_path / "imported").exists()
 
 
 def test_positions_of_another_method_are_refused(tmp_path: Path) -> None:

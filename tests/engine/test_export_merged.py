@@ -12,12 +12,14 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from tests.engine import causal_types
 from tests.engine.exports import LiveBytes, export, finished_run, trained_run
 from tests.engine.test_causal_types import AGREE
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.export_proof import figures
+from tunesmith_core.exports import facts
 from tunesmith_engine.export import export_run, merging, proof
 from tunesmith_engine.export.adapter import write_adapter
 from tunesmith_engine.export.merging import Merging
@@ -36,15 +38,14 @@ REFUSED = {
 
 
 def by_peft(model: PeftModel) -> dict[str, torch.Tensor]:
-    """The weights as PEFT merges them in float32, rounded to bfloat16 in the end."""
-    merged = copy.deepcopy(model).merge_and_unload()
-    return {name: value.bfloat16() for name, value in merged.state_dict().items()}
+    """The weights as PEFT merges them in float32."""
+    return dict(copy.deepcopy(model).merge_and_unload().state_dict())
 
 
 def check_equal(folder: Path, model: PeftModel) -> None:
     """A merged folder holds what PEFT merges, to the bit."""
     loaded = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
-    assert loaded.dtype == torch.bfloat16
+    assert loaded.dtype == AutoConfig.from_pretrained(model.config.name_or_path).dtype
     expected = by_peft(model)
     got = loaded.state_dict()
     assert got.keys() == expected.keys()
@@ -87,9 +88,7 @@ def test_every_other_type_is_merged_or_refused(kind: str, tiny_model: Path, tmp_
         ("llama", {"target_modules": ["lm_head", "v_proj"]}),
     ],
 )
-def test_every_way_of_adapting_is_merged(
-    kind: str, method: dict[str, Any], tiny_model: Path, tmp_path: Path
-) -> None:
+def test_every_way_of_adapting_is_merged(kind: str, method: dict[str, Any], tiny_model: Path, tmp_path: Path) -> None:
     run, model = trained_run(causal_types.write_model(kind, tmp_path / "model", tiny_model), **method)
     export(run, tmp_path / "merged")
     check_equal(tmp_path / "merged", model)
@@ -121,11 +120,11 @@ def test_a_tied_weight_is_untied_when_one_of_both_was_trained(target: str, tiny_
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype="auto")
     base = load_file(folder / "model.safetensors")["model.embed_tokens.weight"]
     layer = model.get_submodule(f"base_model.model.{'model.' if target == 'embed_tokens' else ''}{target}")
-    changed = (base + layer.get_delta_weight("default")).bfloat16()
+    changed = base + layer.get_delta_weight("default")
     weights = {"lm_head": loaded.lm_head.weight, "embed_tokens": loaded.model.embed_tokens.weight}
     assert torch.equal(weights.pop(target), changed)
-    assert torch.equal(weights.popitem()[1], base.bfloat16())
-    assert not torch.equal(changed, base.bfloat16())
+    assert torch.equal(weights.popitem()[1], base)
+    assert not torch.equal(changed, base)
 
 
 def test_weights_that_stay_tied_are_written_once(tiny_model: Path, tmp_path: Path) -> None:
@@ -139,6 +138,7 @@ def test_weights_that_stay_tied_are_written_once(tiny_model: Path, tmp_path: Pat
 @pytest.mark.parametrize("target", ["lm_head", "embed_tokens"])
 def test_a_tied_weight_that_was_trained_passes_its_proof(target: str, tiny_model: Path, tmp_path: Path) -> None:
     folder = causal_types.write_model("llama", tmp_path / "model", tiny_model, tie_word_embeddings=True)
+    AutoModelForCausalLM.from_pretrained(folder).bfloat16().save_pretrained(folder)
     run, _ = trained_run(folder, target_modules=[target, "q_proj"])
     proof = export(run, tmp_path / "merged")["proof"]
     assert proof["mean_kl"] == pytest.approx(proof["rounding"]["mean_kl"], rel=1e-3)
@@ -246,7 +246,41 @@ def test_eight_files_are_merged_in_less_memory_than_two_of_them(tiny_model: Path
         path.name for path in folder.glob("*.safetensors")
     )
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype="auto").state_dict()
-    assert all(torch.equal(value, expected[name]) for name, value in loaded.items())
+    assert all(torch.equal(value, expected[name].bfloat16()) for name, value in loaded.items())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_merged_model_has_the_number_format_of_its_base_model(
+    dtype: torch.dtype, tiny_model: Path, tmp_path: Path
+) -> None:
+    folder = causal_types.write_model("llama", tmp_path / "model", tiny_model)
+    AutoModelForCausalLM.from_pretrained(folder).to(dtype).save_pretrained(folder)
+    run, _ = trained_run(folder)
+    proof = export(run, tmp_path / "merged")["proof"]
+    assert {weight.dtype for weight in load_file(tmp_path / "merged" / "model.safetensors").values()} == {dtype}
+    name = str(dtype).removeprefix("torch.")
+    assert json.loads((tmp_path / "merged" / "config.json").read_text())["dtype"] == name
+    card, told = (tmp_path / "merged" / "README.md").read_text(), figures(proof)
+    assert f"The weights are {name}." in card
+    if dtype == torch.float32:
+        assert (proof["rounding"], proof["causes"], "Rounding" in told + card) == (None, [], False)
+        assert proof["max_kl"] < 1e-6
+        return
+    assert "Rounding the trained model to bfloat16, without converting it, gives" in told
+    assert "Rounding the trained model to bfloat16, without converting it, gives" in card
+
+
+def test_a_model_trained_on_4_bit_weights_says_so(tiny_model: Path, tmp_path: Path) -> None:
+    words = "The run trained on 4-bit weights. This model has the unquantized ones"
+    folder = causal_types.write_model("llama", tmp_path / "model", tiny_model)
+    for kind in ("none", "nf4"):
+        run, _ = trained_run(folder)
+        spec = run.load_spec()
+        spec.quantization.kind = kind
+        run.spec_path.write_text(json.dumps(spec.to_dict()))
+        answer = export(run, tmp_path / kind)
+        assert (words in (tmp_path / kind / "README.md").read_text()) is (kind == "nf4")
+        assert any(words in each for each in facts(answer)) is (kind == "nf4")
 
 
 def test_tokenizer_template_and_licence_come_along(tiny_model: Path, tmp_path: Path) -> None:
@@ -365,4 +399,4 @@ def test_a_part_for_images_that_was_left_out_stays_in_the_files(tiny_model: Path
     save_file({**weights, name: tower}, folder / "model.safetensors", {"format": "pt"})
     run, _ = trained_run(folder)
     export(run, tmp_path / "merged")
-    assert torch.equal(load_file(tmp_path / "merged" / "model.safetensors")[name], tower.bfloat16())
+    assert torch.equal(load_file(tmp_path / "merged" / "model.safetensors")[name], tower)

@@ -4363,6 +4363,18 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>提高数量较少一方的权重。</translation>
     </message>
     <message>
+        <source>The experts get no adapter</source>
+        <translation>专家没有适配器</translation>
+    </message>
+    <message>
+        <source>Experts that are stored in one weight support only LoRA in all layers, without DoRA, dropout and special initial values. The run trains the other layers.</source>
+        <translation>合并存放在一个权重中的专家只支持作用于所有层的 LoRA，不支持 DoRA、dropout 和特殊初始值。本次运行训练其他层。</translation>
+    </message>
+    <message>
+        <source>To train the experts too, turn these settings off. To leave them out silently, name the modules.</source>
+        <translation>若也要训练专家，请关闭这些设置。若不想再看到此提示，请写明模块名称。</translation>
+    </message>
+    <message>
         <source>The run has not saved a model yet</source>
         <translation>该运行还没有保存过模型</translation>
     </message>
@@ -5323,6 +5335,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>奖励：{rewards}</translation>
     </message>
     <message>
+        <source>Rounding the trained model to {type}, with positions stretched as in llama.cpp, gives {nats}.</source>
+        <translation>把训练好的模型舍入为 {type}，并像 llama.cpp 那样拉伸位置，差距为 {nats}。</translation>
+    </message>
+    <message>
+        <source>Rounding the trained model to {type}, without converting it, gives {nats}.</source>
+        <translation>只把训练好的模型舍入为 {type} 而不转换，差距为 {nats}。</translation>
+    </message>
+    <message>
         <source>Rows cut at the context length of {limit} tokens: {num_cut} of {num_rows}.</source>
         <translation>有 {num_cut} 行（共 {num_rows} 行）超出 {limit} 个词元的上下文长度，已被截断。</translation>
     </message>
@@ -5505,6 +5525,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Start</source>
         <translation>启动</translation>
+    </message>
+    <message>
+        <source>Start it again. If it ends once more, send us the report.</source>
+        <translation>请重新开始。如果再次中断，请把报告发给我们。</translation>
     </message>
     <message>
         <source>Start the run again: no checkpoint was saved yet.</source>
@@ -6607,6 +6631,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>{setting}: {value} is not between {least} and {most}.</source>
         <translation>{setting}：{value} 不在 {least} 与 {most} 之间。</translation>
+    </message>
+    <message>
+        <source>{source}: models of the architecture {architecture} can&apos;t be imported from GGUF files.</source>
+        <translation>{source}：无法从 GGUF 文件导入 {architecture} 架构的模型。</translation>
     </message>
     <message>
         <source>{source}: the column &quot;{name}&quot; holds messages as Python writes them. Save them as JSON, in Python with json.dumps.</source>
@@ -8707,10 +8735,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>舍入方式不同，损失可能略有差别。</translation>
     </message>
     <message>
-        <source>Rounding the trained model to this type, without converting it, gives {nats}.</source>
-        <translation>只把训练好的模型舍入为这种类型而不转换，差距为 {nats}。</translation>
-    </message>
-    <message>
         <source>Row {number} can&apos;t be read, so it fits into no table.</source>
         <translation>第 {number} 行无法读取，因此不能写入表格。</translation>
     </message>
@@ -8861,10 +8885,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The adapter changes {name}, for which the base model has no file.</source>
         <translation>适配器改动了 {name}，但基础模型的文件中没有它。</translation>
-    </message>
-    <message>
-        <source>The adapter changes {name}, which the files of the base model hold in another form.</source>
-        <translation>适配器改动了 {name}，而基础模型的文件以另一种形式保存它。</translation>
     </message>
     <message>
         <source>The adapter of {name} can&apos;t be merged into its weights.</source>
@@ -9127,6 +9147,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>运行会在另一步结束，学习率按新的长度变化。</translation>
     </message>
     <message>
+        <source>The run trained on {bits}-bit weights. This model has the unquantized ones, so its losses can differ a little.</source>
+        <translation>此运行在 {bits} 位权重上训练。此模型使用未量化的权重，因此损失可能略有不同。</translation>
+    </message>
+    <message>
         <source>The run {run} has no adapter and no checkpoint.</source>
         <translation>运行 {run} 没有适配器，也没有检查点。</translation>
     </message>
@@ -9189,6 +9213,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>The trained model</source>
         <translation>训练后的模型</translation>
+    </message>
+    <message>
+        <source>The trained model with positions stretched as in llama.cpp gives {nats}.</source>
+        <translation>训练好的模型若像 llama.cpp 那样拉伸位置，差距为 {nats}。</translation>
     </message>
     <message>
         <source>The training environment is missing {names}, which this format needs.</source>
@@ -9407,6 +9435,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>整体训练：{names}。</translation>
     </message>
     <message>
+        <source>Training changes {name}, which the files of the base model hold in another form.</source>
+        <translation>训练会改变 {name}，而基础模型的文件以另一种形式保存它。</translation>
+    </message>
+    <message>
         <source>Training diverged: the training loss rose from {first} to {last}.</source>
         <translation>训练发散：训练损失从 {first} 升到 {last}。</translation>
     </message>
@@ -9441,6 +9473,18 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>Use the file with llama.cpp or LM Studio, which read the template from it.</source>
         <translation>请在 llama.cpp 或 LM Studio 中使用该文件，它们会从文件中读取模板。</translation>
+    </message>
+    <message>
+        <source>Use the original folder of the model, with safetensors files.</source>
+        <translation>请使用模型的原始文件夹（含 safetensors 文件）。</translation>
+    </message>
+    <message>
+        <source>Verified: only rounding and stretched positions differ</source>
+        <translation>已验证：仅有舍入和位置拉伸的差异</translation>
+    </message>
+    <message>
+        <source>Verified: only stretched positions differ</source>
+        <translation>已验证：仅有位置拉伸的差异</translation>
     </message>
     <message>
         <source>Vietnamese</source>
@@ -10055,12 +10099,20 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>它的嵌入使用了不同的缩放</translation>
     </message>
     <message>
+        <source>its layers differ in {settings}</source>
+        <translation>其各层的 {settings} 不同</translation>
+    </message>
+    <message>
         <source>its layers see other chunks of a text</source>
         <translation>它的各层看到的文本分块不同</translation>
     </message>
     <message>
         <source>its logits are capped</source>
         <translation>它的 logit 有上限</translation>
+    </message>
+    <message>
+        <source>its mrope_section has {pairs} pairs, but its heads have {numbers} numbers</source>
+        <translation>其 mrope_section 有 {pairs} 对，但注意力头只有 {numbers} 个数</translation>
     </message>
     <message>
         <source>its positions turn in another way</source>
@@ -10157,6 +10209,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>llama.cpp rounds where the stretching of positions (YaRN) begins and ends; this model does not. Answers to long texts differ.</source>
         <translation>llama.cpp 会对位置拉伸（YaRN）的起点和终点取整，而此模型不会。对长文本的回答会有差异。</translation>
+    </message>
+    <message>
+        <source>llama.cpp stretches positions in another way, which changes the answers: {agreement} of the next tokens are the same as in the trained model.</source>
+        <translation>llama.cpp 拉伸位置的方式不同，会改变回答：只有 {agreement} 的下一个词元与训练后的模型相同。</translation>
     </message>
     <message>
         <source>loss</source>
@@ -11415,6 +11471,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>这个终端只为这条命令打开</translation>
     </message>
     <message>
+        <source>this type</source>
+        <translation>这种类型</translation>
+    </message>
+    <message>
         <source>times</source>
         <translation>次数</translation>
     </message>
@@ -11957,6 +12017,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{name!r} is not NAME=VALUE.</source>
         <translation>{name!r} 不是“名称=值”的形式。</translation>
+    </message>
+    <message>
+        <source>{names} get no adapter.</source>
+        <translation>{names} 没有适配器。</translation>
     </message>
     <message>
         <source>{names} is too old for PyTorch, which needs a GTX 1000 or newer.</source>

@@ -232,4 +232,6 @@ class _Conductor:
         )
         if self._kind.place is Place.SAME:
             return BugError("bug", message, context=output or None)
-        return explained(RunFailure("engine-crashed", message, context=output or None), output)
+        # The hint of the catalogue is for runs; nothing else can be resumed.
+        hint = Message("Start it again. If it ends once more, send us the report.")
+        return explained(RunFailure("engine-crashed", message, context=output or None, hint=hint), output)

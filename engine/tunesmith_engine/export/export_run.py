@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,7 @@ from tunesmith_engine.export.merged_card import merged_card, verdict
 from tunesmith_engine.export.merged_model import CARD_NAME, MergedModel, write_chat_template
 from tunesmith_engine.export.merging import Merging
 from tunesmith_engine.export.progress import Progress
-from tunesmith_engine.export.proof import EQUAL_NATS, compare
-from tunesmith_engine.export.rounding import Rounding
+from tunesmith_engine.export.proof import EQUAL_NATS, Answer, Figures, Tokenizer, compare
 from tunesmith_engine.export.staging import PROOF_NAME, Staging, is_exported, staged
 from tunesmith_engine.export.trained import Trained, digest, find_trained, load_base
 from tunesmith_engine.export.using import Takers, commands
@@ -85,6 +85,7 @@ def export_run(host: Host, spec: ExportSpec) -> dict[str, Any]:  # Any: JSON val
         "bytes": files.folder_bytes(target),
         "existed": exists,
         "licence": base_model_license(folder) if folder else UNKNOWN_LICENCE,
+        "trained_on_bits": trained.quantized_bits(folder) if folder and "adapter" not in spec.format else 0,
         "commands": _commands(spec, target, trained),
         "proof": read_object(target / PROOF_NAME) if (target / PROOF_NAME).is_file() else None,
     }
@@ -155,11 +156,14 @@ def _write_merged(host: Host, trained: Trained, folder: Path, staging: Staging) 
         trained.tokenizer(folder).save_pretrained(staging.folder)
     if trained.spec.model.chat_template != OWN:
         write_chat_template(trained.tokenizer(folder), staging.folder)
-    rounding = Rounding(merged.rounded)
     kind = kind_of_model(head_of(trained.spec))
-    way = Way("merged", lambda answers, _: compare(answers, _merged(staging.folder, kind)), EQUAL_NATS, rounding)
+
+    def measure(answers: Sequence[Answer], _: Tokenizer) -> Figures:
+        return compare(answers, _merged(staging.folder, kind))
+
+    way = Way("merged", measure, EQUAL_NATS, merged.type, merged.rounding)
     proof = verify(host, trained, folder, staging, way)
-    files.atomic_write_text(staging.folder / CARD_NAME, merged_card(trained, folder, proof))
+    files.atomic_write_text(staging.folder / CARD_NAME, merged_card(trained, folder, merged.type, proof))
 
 
 def _merged(folder: Path, kind: Any) -> Any:  # Any: a transformers model and its class

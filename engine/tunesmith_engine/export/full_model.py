@@ -50,7 +50,7 @@ def save_full_model(
     # The folder may go to others, so nothing in it tells paths of this computer.
     staging = Staging(place, {"format": "full"})
     try:
-        merged = MergedModel(base, lambda shapes: Merging(model, shapes), keeps_formats=True)
+        merged = MergedModel(base, lambda shapes: Merging(model, shapes))
         merged.write(staging, lambda _: None)
         if words_of(spec):
             tokenizer.save_pretrained(staging.folder)

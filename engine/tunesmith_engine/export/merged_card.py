@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tunesmith_core import unquantized
 from tunesmith_core.conversations import system_prompt_of
-from tunesmith_core.export_proof import title
-from tunesmith_core.exports import UNKNOWN_LICENCE
+from tunesmith_core.export_proof import reference, title
+from tunesmith_core.exports import UNKNOWN_LICENCE, trained_on
 from tunesmith_core.objectives import FROM_LABELS, FROM_STEPS, HEADS
 from tunesmith_core.packed_weights import WORDS
 from tunesmith_core.report.facts import read, verdict_on
@@ -57,12 +57,13 @@ model = AutoModelForCausalLM.from_pretrained("THIS_FOLDER", dtype="auto")
 ```"""
 
 
-def merged_card(trained: Trained, base: Path, proof: Proof | None) -> str:
+def merged_card(trained: Trained, base: Path, type_: str, proof: Proof | None) -> str:
     """Return the card as Markdown with the front matter that model sites read.
 
     Args:
         trained: the weights that were merged.
         base: folder of the base model.
+        type_: of the numbers, in words.
         proof: how far the files are from the trained weights, None where that was not measured.
     """
     objective = trained.spec.objective
@@ -72,7 +73,7 @@ def merged_card(trained: Trained, base: Path, proof: Proof | None) -> str:
         use = _USE_HEAD.format(kind=head_class(trained.spec), rate=rate)
     if objective.kind in FROM_LABELS:
         use = _USE_LABELS.replace("{more}", ', function_to_apply="none"' if objective.regression else "")
-    return _card(trained, base, "transformers", f"{use}\n\n{verdict(proof)}")
+    return _card(trained, base, "transformers", f"{use}\n\nThe weights are {type_}.\n\n{verdict(proof)}")
 
 
 def gguf_card(trained: Trained, base: Path, use: str, proof: Proof | None) -> str:
@@ -102,8 +103,8 @@ def verdict(proof: Proof | None) -> str:
         f"**{title(proof).template}.** Compared with the trained model: {where} {same}, with a mean divergence of "
         f"{proof['mean_kl']:.2g} nats, where 0 is equal."
     )
-    if rounding := proof["rounding"]:
-        told += f" Rounding alone makes a divergence of {rounding['mean_kl']:.2g} nats."
+    if alone := reference(proof):
+        told += f" {alone}"
     return told + (" Tokens, chat template and stop tokens are the same." if where == "llama.cpp" else "")
 
 
@@ -128,7 +129,7 @@ tags: [tunesmith]{pipeline_line(spec)}
 The base model with {made}, trained with Tunesmith for {trained.step} steps.
 
 - Base model: {base_model_name(spec)}{f" at {spec.model.revision}" if spec.model.revision else ""}
-{lineage_lines(spec)}{_packed_line(base)}- License of the base model: {licence}; it holds for this model too
+{lineage_lines(spec)}{_weights_lines(trained, base)}- License of the base model: {licence}; it holds for this model too
 - Data: {", ".join(Path(source.path).name for source in spec.data.sources)}
 {length_line(spec)}
 {method_line(spec)}{papers_line(spec)}{classes_line(spec)}
@@ -144,6 +145,9 @@ The base model with {made}, trained with Tunesmith for {trained.step} steps.
 """
 
 
-def _packed_line(base: Path) -> str:
-    format_ = unquantized.format_in(base)
-    return f"- The base model is quantized ({WORDS[format_]}). It was unpacked for this one.\n" if format_ else ""
+def _weights_lines(trained: Trained, base: Path) -> str:
+    """Return the line about weights that the run trained on in another form, "" for the same."""
+    if format_ := unquantized.format_in(base):
+        return f"- The base model is quantized ({WORDS[format_]}). It was unpacked for this one.\n"
+    bits = trained.quantized_bits(base)
+    return f"- {trained_on(bits)}\n" if bits else ""

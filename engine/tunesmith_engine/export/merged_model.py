@@ -1,4 +1,4 @@
-"""A model folder of 16-bit weights with the adapter in them, written a file of the base model at a time."""
+"""A model folder of unpacked weights with the adapter in them, written a file of the base model at a time."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import torch
 
 from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.exports import become_bfloat16
 from tunesmith_core.model_folder import INDEX_NAME, READ_SUFFIXES, SINGLE_NAME, read_layout
 from tunesmith_core.model_json import read_object
 from tunesmith_core.packed_weights import QUANTIZED_KEYS, unpacked_dtype
 from tunesmith_core.safetensors_header import Tensor
 from tunesmith_engine.export.merging import Merging
+from tunesmith_engine.export.rounding import Rounding
 from tunesmith_engine.export.staging import Staging
 from tunesmith_engine.export.tensor_file import num_bytes, write_tensors
 from tunesmith_engine.model.load import REMOVED_CONFIG_KEYS
@@ -74,15 +74,12 @@ class MergedModel:
         self,
         base: Path,
         make_merging: Callable[[Mapping[str, tuple[int, ...]]], Merging],
-        *,
-        keeps_formats: bool = False,
     ) -> None:
         """Plan what is written.
 
         Args:
             base: folder of the base model, checked.
             make_merging: makes what the adapter does, of the shapes of all weights in the files.
-            keeps_formats: whether 32-bit weights stay in 32 bits.
 
         Raises:
             UserError: `export-unsupported`.
@@ -93,7 +90,6 @@ class MergedModel:
         shapes = {name: tensor.shape for shard in self._shards.values() for name, tensor in shard.items()}
         self._merging = make_merging(shapes)
         formats = {tensor.dtype for shard in self._shards.values() for tensor in shard.values()}
-        self._rounded = not keeps_formats and become_bfloat16(formats)
         self._untied = self._has_new_rows = False
         self.files = {shard: self._plan(tensors) for shard, tensors in self._shards.items()}
         next(iter(self.files.values())).update(self._added(formats))
@@ -103,10 +99,22 @@ class MergedModel:
         """Bytes of all weights."""
         return sum(num_bytes(weight.tensor) for weights in self.files.values() for weight in weights.values())
 
+    @property
+    def type(self) -> str:
+        """The base model's own number formats, in which the weights are written, in words."""
+        formats = {weight.tensor.dtype for weights in self.files.values() for weight in weights.values()}
+        return ", ".join(sorted(str(TORCH_TYPES[each]).removeprefix("torch.") for each in formats & TORCH_TYPES.keys()))
+
+    @property
+    def rounding(self) -> Rounding | None:
+        """What the formats round, None where all have as many bits as the trained model."""
+        formats = {weight.tensor.dtype for weights in self.files.values() for weight in weights.values()}
+        return Rounding(self.rounded) if formats & {"BF16", "F16"} else None
+
     def _plan(self, tensors: Mapping[str, Tensor]) -> dict[str, Weight]:
         merging = self._merging
         planned = {
-            name: Weight(name, own := merging.in_model.get(name, ""), self._written(self._grown(own, tensor)))
+            name: Weight(name, own := merging.in_model.get(name, ""), self._grown(own, tensor))
             for name, tensor in tensors.items()
             if merging.has(name)
         }
@@ -123,15 +131,12 @@ class MergedModel:
     def _added(self, formats: Collection[str]) -> dict[str, Weight]:
         """Return the weights that no file holds, to be written in the number format of the others."""
         wide = next(each for each in ("F32", "BF16", "F16", "F64") if each in formats or each == "F64")
-        return {
-            name: Weight("", name, self._written(Tensor(wide, self._merging.shape(name))))
-            for name in self._merging.added
-        }
+        return {name: Weight("", name, Tensor(wide, self._merging.shape(name))) for name in self._merging.added}
 
     def _stay_equal(self, name: str, head: str, embedding: str) -> bool:
         """Return whether both of two tied weights become the same."""
         weight = self._read(name)
-        format_ = TORCH_TYPES[self._written(self._header_of(name)).dtype]
+        format_ = TORCH_TYPES[self._header_of(name).dtype]
         both = (self._merging.merged_rows(each, weight) for each in (head, embedding))
         return all(torch.equal(*(rows.to(format_) for rows in pair)) for pair in zip(*both, strict=True))
 
@@ -147,11 +152,6 @@ class MergedModel:
         shape = self._merging.grown(name, tensor.shape)
         self._has_new_rows |= shape != tensor.shape
         return Tensor(tensor.dtype, shape)
-
-    def _written(self, tensor: Tensor) -> Tensor:
-        """Return how a tensor is written: in the base model's own format, in bfloat16 where all of it has more bits."""
-        rounded = self._rounded and tensor.dtype in TORCH_TYPES
-        return Tensor("BF16", tensor.shape) if rounded else tensor
 
     def weights(self) -> dict[str, Weight]:
         """Return the weights that the model has by its own names, without those of parts that are not trained."""
@@ -256,8 +256,6 @@ class MergedModel:
             for key in ("dtype", "torch_dtype"):
                 if self.was_packed and key in part:
                     part[key] = "float16" if unpacked_dtype(config) == "F16" else "bfloat16"
-                if self._rounded and (key in part or (part is config and key == "dtype")):
-                    part[key] = "bfloat16"
         config |= self._merging.settings
         return config
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from tunesmith_core.export_proof import POSITIONS, ROUNDING
 from tunesmith_engine.export.proof import Answer, Figures, Model, compare
 from tunesmith_engine.model.targets import is_adapted
 
@@ -25,14 +26,19 @@ class Rounding:
     """What a format, and the program that reads it, does to the numbers of a model.
 
     Attributes:
-        weight: rounds a weight.
+        weight: rounds a weight; None where the format keeps all numbers.
         inputs: rounds what a matrix is multiplied with, by the name of the matrix; None where nothing is rounded.
         positions: turns those of a model as the program does that reads the format; None where it turns them alike.
     """
 
-    weight: Rounded
+    weight: Rounded | None = None
     inputs: Rounded | None = None
     positions: Callable[[Model], None] | None = None
+
+    @property
+    def causes(self) -> list[str]:
+        """Why an export differs from the trained model."""
+        return [*([ROUNDING] if self.weight else []), *([POSITIONS] if self.positions else [])]
 
 
 def rounded_reference(
@@ -48,8 +54,9 @@ def rounded_reference(
     """
     _separate_tied(model)
     merged = model.merge_and_unload()
-    for name, weight in merged.named_parameters():
-        weight.data = rounding.weight(name, weight.data).to(weight.dtype)
+    if rounding.weight:
+        for name, weight in merged.named_parameters():
+            weight.data = rounding.weight(name, weight.data).to(weight.dtype)
     if rounding.inputs:
         _round_inputs(merged, rounding.inputs)
     if rounding.positions:

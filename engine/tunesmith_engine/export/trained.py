@@ -13,12 +13,12 @@ from peft import PeftConfig, PeftModel, get_peft_model, load_peft_weights, set_p
 from safetensors.torch import load_file
 from torch import nn
 
-from tunesmith_core import files
+from tunesmith_core import files, unquantized
 from tunesmith_core.adapter_kinds import KINDS
 from tunesmith_core.base_model import BaseModel, FileNote
 from tunesmith_core.checkpoint_manifest import damage, newest_noted, weight_files
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.exports import chosen_weights, made_weights
+from tunesmith_core.exports import QUANTIZED_BITS, chosen_weights, made_weights
 from tunesmith_core.messages import Message
 from tunesmith_core.objectives import FROM_LABELS, HEADS
 from tunesmith_core.protocol import read_journal
@@ -110,6 +110,11 @@ class Trained:
         if growth := growth_of(folder, self.spec):
             growth.configure(config)
         return config
+
+    def quantized_bits(self, folder: Path) -> int:
+        """Return the bits of the weights that were trained on, 0 where they are those in the base model's folder."""
+        was_packed = unquantized.format_in(folder) is not None
+        return 0 if was_packed else QUANTIZED_BITS.get(self.spec.quantization.kind, 0)
 
     def noted_base(self) -> Mapping[str, FileNote]:
         """Return what the newest checkpoint noted of the base model's files, nothing where there is none."""
@@ -227,9 +232,7 @@ def _with_classes(run: Run) -> RunSpec:
     return spec
 
 
-def load_base(
-    folder: Path, head: Head | None = None, growth: Growth | None = None
-) -> Any:  # Any: a transformers model
+def load_base(folder: Path, head: Head | None = None, growth: Growth | None = None) -> Any:  # Any: a transformers model
     """Return a base model in float32 on the CPU, with a new head and room for new words where these are given."""
     compute = Compute(torch.device("cpu"), torch.float32, "", torch.get_num_threads())
     return grown(load_model(folder, compute, four_bit=False, head=head), growth)

@@ -36,6 +36,7 @@ class Way:
         format: that it has.
         measure: returns the figures of the export, of the answers of the trained model and its tokenizer.
         nats: mean divergence that two programs may have.
+        type: of the numbers, in words.
         rounding: of the format; None for one that rounds nothing.
         more_bytes: that the export takes in memory beside the trained model.
         check: looks at what needs no trained model beside the export, with its tokenizer.
@@ -44,6 +45,7 @@ class Way:
     format: str
     measure: Callable[[Sequence[Answer], Tokenizer], Figures]
     nats: float
+    type: str = ""
     rounding: Rounding | None = None
     more_bytes: int = 0
     check: Callable[[Tokenizer], None] = lambda _: None
@@ -83,7 +85,8 @@ def verify(host: Host, trained: Trained, folder: Path, staging: Staging, way: Wa
     # The export is loaded in its place.
     del model
     measured = passed(way.measure(answers, tokenizer), way.nats, reference)
-    proof = {"format": way.format, "rates": trained.rates, **measured}
+    causes = way.rounding.causes if way.rounding else []
+    proof = {"format": way.format, "type": way.type, "causes": causes, "rates": trained.rates, **measured}
     files.atomic_write_json(staging.folder / PROOF_NAME, proof)
     tell_loss(host, proof)
     return proof

@@ -301,7 +301,7 @@ def ending(answer: Answer, warnings: Sequence[str] = ()) -> Ending:
     if changed := export_proof.changed_answers(proof):
         return Ending("warn", title, core_text(changed))
     told = core_text(export_proof.figures(proof))
-    if export_proof.likeness(proof) == "rounded":
+    if export_proof.title(proof) == export_proof.TITLES["rounded"]:
         told = fill(translate("Export", "%1 That is what rounding to fewer bits costs."), told)
     return Ending("ok", title, told)
 

@@ -102,6 +102,7 @@ def test_a_crash_is_explained_by_its_last_words(qtbot: QtBot, scripted: Scripted
     assert answer.args[0].code == "engine-crashed"
     assert "exit code 7" in answer.args[0].message
     assert answer.args[0].context == "boom"
+    assert answer.args[0].hint == "Start it again. If it ends once more, send us the report."
 
 
 def test_without_an_environment_it_fails_by_that_name(qtbot: QtBot, home: Path, owner: QObject) -> None:

@@ -89,6 +89,7 @@ def write_gguf_adapter(host: Host, trained: Trained, folder: Path, staging: Stag
         "gguf-adapter",
         lambda answers, tokenizer: measure(path, answers, tokenizer, context, staging.folder / name),
         EQUAL_NATS,
+        BASE_TYPE,
         rounding_of(config, base),
         path.stat().st_size,
         lambda tokenizer: check(path, tokenizer, context, staging.folder / name),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -48,6 +48,7 @@ class Architecture:
         own_head: whether it wants a head beside the embedding.
         turns_part: whether a part of a head may turn.
         has_factors: whether frequencies of positions may each have a factor, as Llama 3's.
+        by_layer: the settings of a config that may differ from layer to layer.
         problem: returns what llama.cpp would compute otherwise with a config, "" for nothing.
         more: writes the hyperparameters that other architectures don't have.
         around: writes what the config of a model for images says, of which this is the decoder.
@@ -73,6 +74,7 @@ class Architecture:
     own_head: bool = False
     turns_part: bool = False
     has_factors: bool = False
+    by_layer: tuple[str, ...] = ()
     problem: Callable[[Config], str] = lambda _: ""
     more: Callable[[GGUFWriter, Config], None] = lambda *_: None
     around: Callable[[GGUFWriter, Config], None] = lambda *_: None
@@ -91,6 +93,14 @@ class Architecture:
 def num_layers(config: Config) -> int:
     """Return the number of layers of a model."""
     return int(config.num_hidden_layers)
+
+
+def head_dim(config: Config) -> int:
+    """Return the numbers of one attention head, of the layers with the widest (Gemma 4: those that see everything)."""
+    return max(
+        int(getattr(layer, "head_dim", None) or layer.hidden_size // layer.num_attention_heads)
+        for layer in config.per_layer_config
+    )
 
 
 def pattern_problem(config: Config, every: int) -> str:
@@ -124,5 +134,18 @@ def add_sections(writer: GGUFWriter, config: Config) -> None:
 
 
 def sections_problem(config: Config) -> str:
-    """Say whether a config is silent on these pairs."""
-    return "" if "mrope_section" in config.rope_parameters else Message("its positions turn in another way")
+    """Say whether a config is silent on these pairs, or has too many."""
+    if "mrope_section" not in config.rope_parameters:
+        return Message("its positions turn in another way")
+    return too_many_pairs(config, config.rope_parameters["mrope_section"])
+
+
+def too_many_pairs(config: Config, sections: Sequence[int]) -> str:
+    """Say whether so many pairs turn that llama.cpp ends the process."""
+    given = {"pairs": sum(sections), "numbers": head_dim(config)}
+    too_many = given["pairs"] > given["numbers"]
+    return (
+        Message("its mrope_section has {pairs} pairs, but its heads have {numbers} numbers", **given)
+        if too_many
+        else ""
+    )

@@ -23,8 +23,16 @@ _BIASES = (
 
 def problem_of(architecture: Architecture, config: Config) -> str:
     """Return what llama.cpp would compute otherwise with a config, "" for nothing."""
+    # What differs between layers comes first: no other check may ask for one value of it.
+    if problem := _layers_problem(architecture, config) or architecture.problem(config):
+        return problem
     checks = (_activation_problem, _positions_problem, _weights_problem)
-    return architecture.problem(config) or next(filter(None, (check(architecture, config) for check in checks)), "")
+    return next(filter(None, (check(architecture, config) for check in checks)), "")
+
+
+def _layers_problem(architecture: Architecture, config: Config) -> str:
+    differing = sorted((config.per_layer_attributes or set()) - set(architecture.by_layer))
+    return Message("its layers differ in {settings}", settings=", ".join(differing)) if differing else ""
 
 
 def _setting(config: Config, name: str) -> Any:  # Any: as the config has it

@@ -138,6 +138,7 @@ def _way(path: Path, file: GgufFile, type_name: str, config: Config) -> Way:
         f"gguf-{type_name}",
         lambda answers, tokenizer: measure(path, answers, tokenizer, context),
         EQUAL_NATS,
+        type_name,
         rounding_of(config, None if type_name == UNROUNDED else file),
         path.stat().st_size,
         lambda tokenizer: check(path, tokenizer, context),
@@ -154,7 +155,7 @@ def rounding_of(config: Config, file: GgufFile | None) -> Rounding | None:
     rounding = _rounding_in(file) if file else None
     if not are_stretched_between(config):
         return rounding
-    return replace(rounding or Rounding(lambda _, values: values), positions=stretch_as_llama_cpp)
+    return replace(rounding or Rounding(), positions=stretch_as_llama_cpp)
 
 
 def _rounding_in(file: GgufFile) -> Rounding:

@@ -12,7 +12,7 @@ import torch
 from gguf import GGUFWriter
 
 from tunesmith_core.messages import Message
-from tunesmith_engine.export.gguf.architecture import Part, Take
+from tunesmith_engine.export.gguf.architecture import Part, Take, too_many_pairs
 from tunesmith_engine.export.gguf.config import Config
 
 CONVOLUTION, OUTPUT = ".linear_attn.conv1d.weight", ".linear_attn.out_proj.weight"
@@ -29,7 +29,7 @@ def add_hyperparameters(writer: GGUFWriter, config: Config) -> None:
     writer.add_ssm_time_step_rank(config.linear_num_value_heads)
     writer.add_ssm_inner_size(config.linear_value_head_dim * config.linear_num_value_heads)
     writer.add_full_attention_interval(_interval(config))
-    writer.add_rope_dimension_sections([*config.rope_parameters.get("mrope_section", SECTIONS), 0])
+    writer.add_rope_dimension_sections([*_sections(config), 0])
 
 
 def problem(config: Config) -> str:
@@ -38,6 +38,15 @@ def problem(config: Config) -> str:
     is_regular = all((kind == "full_attention") == (place % _interval(config) == 0) for place, kind in kinds)
     is_square = config.linear_key_head_dim == config.linear_value_head_dim
     return "" if is_regular and is_square else Message("its attention is in other layers")
+
+
+def sections_problem(config: Config) -> str:
+    """Say whether more pairs of a head turn by time, height and width than llama.cpp takes."""
+    return too_many_pairs(config, _sections(config))
+
+
+def _sections(config: Config) -> list[int]:
+    return list(config.rope_parameters.get("mrope_section", SECTIONS))
 
 
 def _interval(config: Config) -> int:

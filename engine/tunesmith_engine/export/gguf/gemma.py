@@ -33,15 +33,22 @@ def _gemma4(writer: GGUFWriter, config: Config) -> None:
     writer.add_shared_kv_layers(config.num_kv_shared_layers)
     writer.add_embedding_length_per_layer_input(config.hidden_size_per_layer_input or 0)
     # Layers with a window have narrower heads.
-    writer.add_key_length_swa(config.head_dim)
-    writer.add_value_length_swa(config.head_dim)
-    writer.add_rope_dimension_count_swa(config.head_dim)
+    width = min(_head_dims(config, "sliding_attention") or _head_dims(config, "full_attention"))
+    writer.add_key_length_swa(width)
+    writer.add_value_length_swa(width)
+    writer.add_rope_dimension_count_swa(width)
     if config.final_logit_softcapping:
         writer.add_final_logit_softcapping(config.final_logit_softcapping)
     if config.enable_moe_block:
         writer.add_expert_count(config.num_experts)
         writer.add_expert_used_count(config.top_k_experts)
         writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+
+
+def _head_dims(config: Config, kind: str) -> set[int]:
+    """Return the numbers that one attention head has in layers of a kind."""
+    layers = zip(config.layer_types, config.per_layer_config, strict=True)
+    return {int(layer.head_dim) for each, layer in layers if each == kind}
 
 
 def _gemma4_name(name: str) -> str:
@@ -55,6 +62,9 @@ def _gemma4_problem(config: Config) -> str:
     partial = rotary["sliding_attention"].get("partial_rotary_factor", 1.0) != 1.0
     if partial or rotary["full_attention"]["rope_type"] != "proportional":
         return Message("its positions turn in another way")
+    windowed, whole = (_head_dims(config, kind) for kind in ("sliding_attention", "full_attention"))
+    if len(windowed) > 1 or len(whole) > 1 or max(windowed, default=0) > max(whole):
+        return Message("its layers differ in {settings}", settings="head_dim")
     own = list(config.layer_types)[: num_layers(config) - config.num_kv_shared_layers]
     if config.num_kv_shared_layers and own[-2:] != ["sliding_attention", "full_attention"]:
         # llama.cpp takes the last of each kind by its place, and ends the process where it isn't there.
@@ -71,6 +81,7 @@ GEMMA = {
     "gemma4_text": Architecture(
         MODEL_ARCH.GEMMA4,
         activations=NEAR_GELU,
+        by_layer=("head_dim", "num_key_value_heads"),
         problem=_gemma4_problem,
         more=_gemma4,
         renamed=_gemma4_name,

@@ -104,7 +104,7 @@ def _falcon_laid_out(config: Config, name: str, weight: torch.Tensor) -> torch.T
 _QWEN35 = Architecture(
     MODEL_ARCH.QWEN35,
     turns_part=True,
-    problem=gated_delta.problem,
+    problem=lambda config: gated_delta.problem(config) or gated_delta.sections_problem(config),
     more=gated_delta.add_hyperparameters,
     laid_out=gated_delta.laid_out,
 )

@@ -10,7 +10,7 @@ from gguf import MODEL_ARCH, GGUFWriter, RopeScalingType
 
 from tunesmith_core.errors import TunesmithError
 from tunesmith_engine.export.gguf import latent
-from tunesmith_engine.export.gguf.architecture import Architecture, num_layers
+from tunesmith_engine.export.gguf.architecture import Architecture, head_dim, num_layers
 from tunesmith_engine.export.gguf.config import Config
 from tunesmith_engine.export.gguf.gpt import key_heads
 
@@ -81,8 +81,8 @@ def _add_attention(writer: GGUFWriter, architecture: Architecture, config: Confi
         latent.add_heads(writer, config)
         return
     writer.add_head_count_kv(_key_heads(architecture, config))
-    writer.add_key_length(_widest_head(config))
-    writer.add_value_length(_widest_head(config))
+    writer.add_key_length(head_dim(config))
+    writer.add_value_length(head_dim(config))
 
 
 def _mlp_width(config: Config) -> int | list[int]:
@@ -104,23 +104,13 @@ def _mlp_width(config: Config) -> int | list[int]:
 
 
 def _key_heads(architecture: Architecture, config: Config) -> int | list[int]:
-    """Return how many heads keys have, of each layer where some have no attention."""
+    """Return how many heads keys have, of each layer where they differ or some have no attention."""
     kinds = getattr(config, "layer_types", None) or []
-    number = key_heads(config)
-    if of_all := getattr(config, "num_global_key_value_heads", None):
-        return [number if kind == "sliding_attention" else of_all for kind in kinds]
+    numbers = [key_heads(layer) for layer in config.per_layer_config]
     without = architecture.without_keys
-    return [0 if kind == without else number for kind in kinds] if without in kinds else number
-
-
-def head_dim(config: Config) -> int:
-    """Return the numbers of one attention head."""
-    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
-
-
-def _widest_head(config: Config) -> int:
-    """Return the same, of layers that see everything where these have wider heads (Gemma 4)."""
-    return int(getattr(config, "global_head_dim", None) or head_dim(config))
+    if without in kinds:
+        return [0 if kind == without else number for kind, number in zip(kinds, numbers, strict=True)]
+    return numbers if len(set(numbers)) > 1 else numbers[0]
 
 
 def rope_of(config: Config) -> Rope:
@@ -132,7 +122,7 @@ def rope_of(config: Config) -> Rope:
 def _rope_dim(config: Config) -> int:
     if rope_of(config).get("rope_type") == PROPORTIONAL:
         # Pairs that don't turn have a factor, see `rope_factors`.
-        return _widest_head(config)
+        return head_dim(config)
     if hasattr(config, "qk_rope_head_dim"):
         return int(config.qk_rope_head_dim)
     return int(head_dim(config) * (rope_of(config).get("partial_rotary_factor") or 1.0))
@@ -185,7 +175,7 @@ def rope_factors(config: Config) -> dict[str, torch.Tensor]:
         case "llama3":
             return {ROPE_FREQS: _llama3_factors(rope, _rope_dim(config))}
         case "proportional":
-            half = _widest_head(config) // 2
+            half = head_dim(config) // 2
             turning = int(half * rope["partial_rotary_factor"])
             return {ROPE_FREQS: torch.where(torch.arange(half) < turning, 1.0, STILL)}
         case "longrope":
