@@ -163,8 +163,6 @@ def _assemble(
     if not _has_reference(host, spec, loop, base_model):
         return None
     _emit_setup(host, loop)
-    for code, message in parts.method.left_out(parts.model, parts.spec):
-        host.warning(code, message)
     return loop, conductor
 
 
@@ -216,6 +214,8 @@ def _emit_setup(host: Host, loop: Loop) -> None:
         planned_bytes=loop.path.plan_bytes if loop.tried_bytes is not None else None,
         tried_bytes=loop.tried_bytes,
     )
+    for code, message in parts.method.left_out(parts.model, parts.spec):
+        host.warning(code, message)
 
 
 def _base_note(loop: Loop) -> list[str]:

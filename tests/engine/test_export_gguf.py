@@ -39,7 +39,6 @@ from tunesmith_engine.export.gguf.unigram import add_unigram
 from tunesmith_engine.export.gguf.vocabulary import Vocabulary
 from tunesmith_engine.export.merging import Merging
 from tunesmith_engine.export.trained import load_base
-from tunesmith_engine.gguf_import import import_gguf
 from tunesmith_engine.model.load import load_config
 from tunesmith_engine.model.lora import trainable
 
@@ -496,20 +495,6 @@ def test_what_llama_cpp_computes_otherwise_is_refused(kind: str, changes: dict[s
 
 def test_the_window_knows_the_types_that_are_written() -> None:
     assert set(architectures.ARCHITECTURES) == gguf_families.FAMILIES
-
-
-@pytest.mark.parametrize(("kind", "architecture"), [("falcon_h1", "falcon-h1"), ("gpt2", "gpt2")])
-def test_a_file_that_transformers_does_not_read_is_refused_by_its_architecture(
-    kind: str, architecture: str, tmp_path: Path
-) -> None:
-    export(run_for_llama_cpp(tmp_path, kind), tmp_path / "out", "gguf", type_name="f32")
-    path = next((tmp_path / "out").glob("*.gguf"))
-    words = f"{path.name}: models of the architecture {architecture} can't be imported"
-    with pytest.raises(TunesmithError, match=words) as refusal:
-        import_gguf(path, tmp_path / "imported")
-    assert (refusal.value.code, refusal.value.context) == ("model-files-missing-or-corrupt", None)
-    assert "original folder" in refusal.value.hint
-    assert not (tmp_path / "imported").exists()
 
 
 def test_positions_of_another_method_are_refused(tmp_path: Path) -> None:
