@@ -347,7 +347,7 @@ CODES: dict[str, ErrorCode] = {
     "engine-crashed": ErrorCode(
         RUN,
         "The engine ended unexpectedly",
-        "The training process ended without a result.",
+        "The process ended without a result.",
         "Resume the run, or start it again if it has no checkpoint. The log shows what happened before.",
     ),
     "engine-killed": ErrorCode(

@@ -363,7 +363,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "A file of the checkpoint differs from what was saved."),
     QT_TRANSLATE_NOOP("Core", "Resume continues from the newest complete checkpoint."),
     QT_TRANSLATE_NOOP("Core", "The engine ended unexpectedly"),
-    QT_TRANSLATE_NOOP("Core", "The training process ended without a result."),
+    QT_TRANSLATE_NOOP("Core", "The process ended without a result."),
     QT_TRANSLATE_NOOP("Core", "Resume the run, or start it again if it has no checkpoint. The log shows what happened before."),
     QT_TRANSLATE_NOOP("Core", "The engine was killed"),
     QT_TRANSLATE_NOOP("Core", "The system or another program ended the training process. A system does so when memory runs out."),

@@ -328,6 +328,7 @@ def test_a_file_that_differs_is_not_kept(
         ("granitemoeshared", {}),
         ("qwen3_next", {"target_modules": ["q_proj", "in_proj_qkvz", "out_proj"]}),
         ("deepseek_v3", {"target_modules": ["o_proj"]}),
+        ("gemma4_text", {"target_modules": ["q_proj", "k_proj", "o_proj", "down_proj"]}),
     ],
 )
 def test_llama_cpp_adds_an_adapter_as_peft_does(kind: str, method: dict[str, Any], tmp_path: Path) -> None:

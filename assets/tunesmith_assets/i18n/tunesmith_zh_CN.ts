@@ -1676,10 +1676,6 @@ Click a symbol in the legend to hide its line.</source>
         <translation>引擎意外结束</translation>
     </message>
     <message>
-        <source>The training process ended without a result.</source>
-        <translation>训练进程没有给出结果就结束了。</translation>
-    </message>
-    <message>
         <source>The engine was killed</source>
         <translation>引擎被终止</translation>
     </message>
@@ -8449,6 +8445,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The run was trained on other weights, another configuration or another tokenizer than the folder holds now.</source>
         <translation>该运行训练时使用的权重、配置或分词器与文件夹中现有的不同。</translation>
+    </message>
+    <message>
+        <source>The process ended without a result.</source>
+        <translation>进程没有给出结果就结束了。</translation>
     </message>
     <message>
         <source>This model can&apos;t be the bigger model</source>
