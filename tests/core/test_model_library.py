@@ -338,7 +338,8 @@ def test_a_person_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "words"), [(0, ""), (300_416, "300K"), (134_515_008, "135M"), (999_885_952, "1.0B"), (4_022_000_000, "4.0B")]
+    ("number", "words"),
+    [(0, ""), (300_416, "300K"), (134_515_008, "135M"), (999_885_952, "1.0B"), (4_022_000_000, "4.0B")],
 )
 def test_a_number_of_parameters_in_the_table(number: int, words: str) -> None:
     assert parameters(number) == words
