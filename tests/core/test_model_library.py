@@ -13,6 +13,7 @@ import pytest
 from tunesmith_core import cli, downloads, files, hub, hub_token, model_library, paths, trash
 from tunesmith_core.base_model import BaseModel
 from tunesmith_core.checkpoint_manifest import CONTENT, sealed
+from tunesmith_core.cli_models import parameters
 from tunesmith_core.downloads import Download
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.hardware import Hardware, detect_hardware
@@ -334,3 +335,11 @@ def test_a_person_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_library, "find_lm_studio", lambda: None)
     monkeypatch.setattr(Path, "home", nowhere)
     assert list(model_library.foreign_models()) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(0, ""), (300_416, "300K"), (134_515_008, "135M"), (999_885_952, "1.0B"), (4_022_000_000, "4.0B")],
+)
+def test_a_number_of_parameters_in_the_table(number: int, words: str) -> None:
+    assert parameters(number) == words
