@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -201,3 +202,36 @@ def test_the_command_names_what_was_chosen(run: Run) -> None:
 def test_only_models_that_write_become_gguf() -> None:
     assert exports.formats_of("sft") == ("gguf", "merged", "adapter", "gguf-adapter")
     assert exports.formats_of("reward") == ("merged", "adapter")
+
+
+@pytest.mark.parametrize(
+    ("config", "without"),
+    [
+        ({"model_type": "llama"}, ""),
+        ({"model_type": "zamba2"}, "zamba2"),
+        ({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}}, ""),
+        ({"model_type": "qwen2_vl"}, ""),
+        ({}, ""),
+    ],
+    ids=str,
+)
+def test_the_types_that_never_become_gguf_are_known_from_the_config(
+    config: dict[str, object], without: str, make_spec: Make, model_folder: Path
+) -> None:
+    (model_folder / "config.json").write_text(json.dumps(config))
+    spec = make_spec("a")
+    spec.model.path = str(model_folder)
+    assert exports.base_without_gguf(create_run(spec)) == without
+
+
+def test_of_a_model_that_is_not_here_no_type_is_known(make_spec: Make) -> None:
+    spec = make_spec("a")
+    spec.model.path = "org/name"
+    assert exports.base_without_gguf(create_run(spec)) == ""
+
+
+def test_an_export_of_a_run_on_few_bits_says_that_it_has_more() -> None:
+    answer = {"existed": False, "licence": "mit", "warnings": []}
+    few = exports.facts({**answer, "trained_on_bits": 4})
+    assert [each for each in few if each not in exports.facts(answer)] == [exports.trained_on(4)]
+    assert "The run trained on 4-bit weights." in str(exports.trained_on(4))

@@ -140,7 +140,7 @@ def test_the_card_of_a_model_tells_the_verdict_of_its_step(new_run: New, tiny_sp
         trained: Any = SimpleNamespace(
             run=run, spec=run.load_spec(), status=status, step=step, is_full=False
         )
-        return merged_card(trained, tiny_model, None)
+        return merged_card(trained, tiny_model, "float32", None)
 
     assert "No answer is right yet" in card(12)
     assert "Right answers to 3 held-out questions: 0 before, 0 after." in card(12)

@@ -46,6 +46,6 @@ def test_entries_are_checked_while_they_are_typed(page: NewRunPage) -> None:
 
 
 def test_llama_cpp_is_offered_lora_alone() -> None:
-    assert [len(_left_out(kind)) for kind in ("lora", "vera", "full")] == [0, 1, 2]
-    assert _left_out("vera") == ("gguf-adapter",)
+    assert [len(_left_out(kind, "")) for kind in ("lora", "vera", "full")] == [0, 1, 2]
+    assert _left_out("vera", "") == ("gguf-adapter",)
     assert summary(RunSpec(), None).startswith("LoRA")
