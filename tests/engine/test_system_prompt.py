@@ -138,7 +138,7 @@ def test_the_card_of_a_model_tells_the_verdict_of_its_step(new_run: New, tiny_sp
     def card(step: int) -> str:
         status = SimpleNamespace(step=12, first_eval_loss=3.0, eval_loss=1.0)
         trained: Any = SimpleNamespace(
-            run=run, spec=run.load_spec(), status=status, step=step, is_full=False
+            run=run, spec=run.load_spec(), status=status, step=step, is_full=False, quantized_bits=lambda _: 0
         )
         return merged_card(trained, tiny_model, "float32", None)
 

@@ -66,7 +66,9 @@ def test_a_run_is_judged_described_and_measured_by_its_pairs(
         assert words in card
     assert "nats per token" not in card
     status = SimpleNamespace(step=40, first_eval_loss=0.693, eval_loss=0.1)
-    finished: Any = SimpleNamespace(run=run, spec=run.load_spec(), status=status, step=40, is_full=False)
+    finished: Any = SimpleNamespace(
+        run=run, spec=run.load_spec(), status=status, step=40, is_full=False, quantized_bits=lambda _: 0
+    )
     merged = merged_card(finished, tiny_model, "float32", None)
     assert method in merged
     assert told in merged
