@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import html
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -41,6 +42,7 @@ LONGEST_WORD = 100
 """Letters of a word that stay in one line."""
 
 _PIECE_LETTERS = 8
+_ZWJ = "\u200d"
 _TIP_COLUMNS = 100
 _JOINER, _BREAK = "\u2060", "\u200b"
 _LOOKALIKES = {"<": "‹", ">": "›", "&": "＆"}
@@ -56,9 +58,14 @@ def paragraphs(text: str, most: int = MAX_LETTERS, longest_word: int = LONGEST_W
 
 
 def _pieces(word: str) -> Iterable[str]:
-    """Yield the pieces of a word that a line is filled with."""
-    for start in range(0, len(word), _PIECE_LETTERS):
-        yield word[start : start + _PIECE_LETTERS]
+    """Yield the pieces of a word that a line is filled with; a letter keeps its marks, a joined emoji its parts."""
+    start = 0
+    for place in range(1, len(word)):
+        is_joined = unicodedata.category(word[place])[0] == "M" or _ZWJ in word[place - 1 : place + 1]
+        if place - start >= _PIECE_LETTERS and not is_joined:
+            yield word[start:place]
+            start = place
+    yield word[start:]
 
 
 def line(text: str, most: int = MAX_LETTERS) -> str:

@@ -356,3 +356,12 @@ def test_an_opened_list_is_as_wide_as_its_longest_choice(qtbot: QtBot) -> None:
     plain_text.add_choice(combo, "long " * 200, "")
     assert opened.minimumWidth() < 600
     combo.hidePopup()
+
+
+def test_a_long_word_is_broken_between_letters_with_their_marks() -> None:
+    family = "\N{MAN}\u200d\N{WOMAN}\u200d\N{GIRL}"
+    for letter in ("e\N{COMBINING ACUTE ACCENT}", "\N{THAI CHARACTER KO KAI}\N{THAI CHARACTER SARA I}", family):
+        pieces = plain_text.paragraphs(letter * 60, longest_word=24).split("\u200b")
+        assert len(pieces) > 1
+        assert "".join(pieces) == letter * 60
+        assert all(piece == letter * (len(piece) // len(letter)) for piece in pieces)
