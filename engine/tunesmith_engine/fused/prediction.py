@@ -30,12 +30,12 @@ COPY_DRAG = 0.02
 """Share of a hidden copy's time by which it slows the computation down: they use the same memory. A guess on the safe
 side; it also lets the device win where both are equal."""
 
-DELTA_FLOPS = 350
-"""Of products in 16 bits that take as long as the delta rule, for each number of a head's state and token: 2.36 ms for
-8192 tokens of 32 heads of 128 x 128 on an H200, torch 2.11, Triton 3.6, 2026-11-27; backward 4.69 ms."""
+DELTA_FLOPS = 125
+"""Of products in 16 bits that take as long as the delta rule, for each number of a head's state and token: 0.83 ms for
+8192 tokens of 32 heads of 128 x 128 on an H200, torch 2.11, Triton 3.6, 2026-11-28; backward 2.7 ms."""
 
-CHANNEL_DELTA_FLOPS = 700
-"""The same where each channel decays by its own: a guess from its operations until it is measured."""
+CHANNEL_DELTA_FLOPS = 340
+"""The same where each channel decays by its own: 2.3 ms, and backward 6.8."""
 
 SCAN_FLOPS = 120
 """The same of the state-space scan: a guess from its operations until it is measured."""
@@ -81,10 +81,10 @@ def _mixer_flops(mixer: Branch, document_length: float) -> tuple[int, int, int, 
     query = mixer.numbers_per_token
     if isinstance(mixer, DeltaShape):
         inputs = mixer.num_channels + query + 2 * mixer.num_heads
-        return inputs, query, 0, float(DELTA_FLOPS * mixer.key_dim * query), 2.0
+        return inputs, query, 0, float(DELTA_FLOPS * mixer.key_dim * query), 3.0
     if isinstance(mixer, ChannelDeltaShape):
         own = float(CHANNEL_DELTA_FLOPS * mixer.key_dim * query)
-        return mixer.num_columns, query, 2 * mixer.num_expanding, own, 2.0
+        return mixer.num_columns, query, 2 * mixer.num_expanding, own, 3.0
     if isinstance(mixer, StateSpaceShape):
         inputs = query + mixer.num_channels + mixer.num_heads
         return inputs, query, 0, float(SCAN_FLOPS * mixer.state_dim * query), 2.5
@@ -125,7 +125,7 @@ class LayerCosts:
         document has: forward 2(d(2q + 2k) + 3df) + 2qS, backward the same but 5qS: causal attention has two products
         forward and five backward, each half empty. Replaying gate and up costs 4df, attention and its input
         projections 2d(q + 2k) + 2qS, its output projection 2dq; the MLP's last product is never needed again. The
-        delta rules take `DELTA_FLOPS` in place of 2qS, twice as many backward, and a scan `SCAN_FLOPS`. Convolutions
+        delta rules take `DELTA_FLOPS` in place of 2qS, thrice as many backward, and a scan `SCAN_FLOPS`. Convolutions
         are left out, as norms are.
         """
         if isinstance(shape.attention, Unfused):

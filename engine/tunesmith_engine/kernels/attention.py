@@ -51,7 +51,6 @@ TILINGS = {
 }
 """By the largest head: what fits the 99 KiB of shared memory and the registers of consumer GPUs."""
 
-SERVERS = (9, 10)
 WIDE_ON_SERVERS = Tiling(Blocks(128, 64, 8), Blocks(64, 64, 8), Blocks(32, 64, 8, 1))
 """For the widest heads on GPUs of compute capability 9 and 10, which have 227 KiB."""
 
@@ -337,7 +336,7 @@ def sink_gradient(sinks: torch.Tensor, log_sums: torch.Tensor, shares: torch.Ten
 def _tiling(q: torch.Tensor, v: torch.Tensor) -> Tiling:
     widest = max(q.shape[2], v.shape[2])
     width = next(width for width in TILINGS if widest <= width)
-    if width == LARGEST_HEAD_DIM and registry.capability(q.device)[0] in SERVERS:
+    if width == LARGEST_HEAD_DIM and registry.is_server(q.device):
         return WIDE_ON_SERVERS
     return TILINGS[width]
 

@@ -32,7 +32,7 @@ from typing import Any
 import torch
 
 from tunesmith_engine.kernels import channel_delta_twin as twin
-from tunesmith_engine.kernels import registry
+from tunesmith_engine.kernels import delta_launches, registry
 from tunesmith_engine.kernels.channel_delta_backward import (
     gate_gradients_kernel,
     prepare_gradients_kernel,
@@ -50,7 +50,6 @@ from tunesmith_engine.kernels.channel_delta_forward import (
 from tunesmith_engine.kernels.channel_delta_twin import Gates
 from tunesmith_engine.kernels.chunk_inverse import invert
 from tunesmith_engine.kernels.chunk_places import CHUNK
-from tunesmith_engine.kernels.delta_rule import Launch
 from tunesmith_engine.kernels.delta_rule_backward import head_gradients_kernel
 from tunesmith_engine.kernels.delta_rule_parts import NOBODY
 from tunesmith_engine.kernels.delta_rule_twin import EPS, cut, joined, through_norm
@@ -62,16 +61,6 @@ LARGEST_HEAD_DIM = 128
 
 AT_ONCE = 8
 """Tokens whose gates are loaded at a time."""
-
-
-SYSTEMS = Launch(16, 4)
-PREPARE = Launch(32, 4)
-PREPARE_GRADIENTS = Launch(32, 8)
-STATES = Launch(64, 4)
-OUTPUTS = Launch(64, 4)
-STATE_GRADIENTS = Launch(64, 8)
-WRITE_GRADIENTS = Launch(32, 8, 2)
-READ_GRADIENTS = Launch(32, 8, 2)
 
 ALL = ("KEY_DIM", "KEY_WIDTH", "VALUE_DIM", "VALUE_WIDTH")
 """Names of the constants that are sizes."""
@@ -102,11 +91,11 @@ def forward(
     work = _Work(q, k, v, gates, beta, bounds)
     work.prepare()
     work.update_states()
-    grid = (work.num_chunks, work.value_width // work.values(OUTPUTS), work.num_heads)
+    grid = (work.num_chunks, work.value_width // work.values("outputs"), work.num_heads)
     outputs_kernel[grid](
         *(q, work.u, work.states, out, work.begins, work.scales, work.decay, work.weights),
         *(*_strides(q, out), work.num_tokens, work.num_chunks),
-        **work.form(OUTPUTS, *ALL, "VALUES", "LATE"),
+        **work.form("outputs", *ALL, "VALUES", "LATE"),
     )
 
 
@@ -143,7 +132,7 @@ def backward(
         *(q, k, do, beta, work.u, back_u, work.states, slopes, work.begins, work.scales, work.decay),
         *(work.solved, work.weights, dq_normal, dk_normal, d_decay),
         *(*_strides(q, k, do), beta.stride(0), work.num_tokens, work.num_chunks),
-        **work.form(READ_GRADIENTS, *ALL, "VALUES", "LATE"),
+        **work.form("read_gradients", *ALL, "VALUES", "LATE"),
     )
     gate_gradients_kernel[work.num_chunks, work.num_heads](
         *(gates.raw, gates.bias, gates.rate, work.begins, d_decay, d_raw),
@@ -177,6 +166,7 @@ class _Work:
         self.num_tokens, self.num_heads = beta.shape
         self.num_chunks = triton.cdiv(self.num_tokens, CHUNK)
         self.key_width, self.value_width = (max(16, triton.next_power_of_2(x.shape[2])) for x in (k, v))
+        self.launches = delta_launches.by_channel(q.device)
         self.begins = first_tokens(bounds, self.num_tokens)
         self.decay = self._room(self.key_width)
         self.scales = q.new_empty(2, self.num_heads, self.num_tokens, dtype=torch.float32)
@@ -193,16 +183,17 @@ class _Work:
     def _room(self, width: int) -> torch.Tensor:
         return self.q.new_empty(self.num_heads, self.num_tokens, width, dtype=torch.float32)
 
-    def form(self, launch: Launch, *constants: str) -> dict[str, Any]:
+    def form(self, program: str, *constants: str) -> dict[str, Any]:
         """Return constants and options of a program."""
         found = {
             "KEY_DIM": self.k.shape[2],
             "KEY_WIDTH": self.key_width,
             "VALUE_DIM": self.v.shape[2],
             "VALUE_WIDTH": self.value_width,
-            "VALUES": self.values(launch),
+            "VALUES": self.values(program),
             "LATE": NOBODY,
         }
+        launch = self.launches[program]
         options = {"num_warps": launch.num_warps, "num_stages": launch.num_stages}
         return {"CHUNK": CHUNK, **options, **{name: found[name] for name in constants}}
 
@@ -212,9 +203,9 @@ class _Work:
         sizes = {"KEY_DIM": self.k.shape[2], "KEY_WIDTH": self.key_width, "CHUNK": CHUNK, "AT_ONCE": AT_ONCE}
         return {"floor": floor or 0.0, "FLOOR": floor is not None, "num_warps": 1, **sizes}
 
-    def values(self, launch: Launch) -> int:
+    def values(self, program: str) -> int:
         """Return how many columns a program has at a time."""
-        return min(launch.values, self.key_width, self.value_width)
+        return min(self.launches[program].values, self.key_width, self.value_width)
 
     def prepare(self) -> None:
         """Solve each chunk's system."""
@@ -222,13 +213,13 @@ class _Work:
         systems_kernel[self.num_chunks, self.num_heads](
             *(q, k, beta, self.begins, self.scales, self.decay, self.solved, self.weights),
             *(*_strides(q, k), beta.stride(0), self.num_tokens),
-            **self.form(SYSTEMS, "KEY_DIM", "KEY_WIDTH", "VALUES", "LATE"),
+            **self.form("systems", "KEY_DIM", "KEY_WIDTH", "VALUES", "LATE"),
         )
         invert(self.solved)
         prepare_kernel[self.num_chunks, self.num_heads](
             *(k, v, beta, self.begins, self.scales, self.decay, self.solved, self.u, self.w),
             *(*_strides(k, v), beta.stride(0), self.num_tokens),
-            **self.form(PREPARE, *ALL, "VALUES", "LATE"),
+            **self.form("prepare", *ALL, "VALUES", "LATE"),
         )
 
     def prepare_gradients(self, do: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -237,25 +228,25 @@ class _Work:
         prepare_gradients_kernel[self.num_chunks, self.num_heads](
             *(self.k, do, self.begins, self.scales, self.decay, self.solved, self.weights, back_u, back_w),
             *(*_strides(self.k, do), self.num_tokens),
-            **self.form(PREPARE_GRADIENTS, *ALL, "VALUES"),
+            **self.form("prepare_gradients", *ALL, "VALUES"),
         )
         return back_u, back_w
 
     def update_states(self) -> None:
         """Go from chunk to chunk in each document; `u` then holds the updates."""
-        states_kernel[self._grid(STATES)](
+        states_kernel[self._grid("states")](
             *(self.k, self.u, self.w, self.states, self.bounds, self.scales, self.decay),
             *(*_strides(self.k), self.num_tokens, self.num_chunks),
-            **self.form(STATES, "KEY_DIM", "KEY_WIDTH", "VALUE_WIDTH", "VALUES"),
+            **self.form("states", "KEY_DIM", "KEY_WIDTH", "VALUE_WIDTH", "VALUES"),
         )
 
     def update_slopes(self, do: torch.Tensor, back_u: torch.Tensor, back_w: torch.Tensor) -> torch.Tensor:
         """Go back from chunk to chunk in each document; `back_u` then holds R."""
         slopes = torch.empty_like(self.states)
-        state_gradients_kernel[self._grid(STATE_GRADIENTS)](
+        state_gradients_kernel[self._grid("state_gradients")](
             *(self.q, self.k, do, self.beta, back_u, back_w, slopes, self.bounds, self.scales, self.decay),
             *(*_strides(self.q, self.k, do), self.beta.stride(0), self.num_tokens, self.num_chunks),
-            **self.form(STATE_GRADIENTS, *ALL, "VALUES"),
+            **self.form("state_gradients", *ALL, "VALUES"),
         )
         return slopes
 
@@ -264,11 +255,11 @@ class _Work:
         write_gradients_kernel[self.num_chunks, self.num_heads](
             *(do, self.beta, self.u, back_u, self.begins, self.solved, self.weights, dv, dbeta),
             *(*_strides(do), self.beta.stride(0), *_strides(dv), dbeta.stride(0), self.num_tokens),
-            **self.form(WRITE_GRADIENTS, "VALUE_DIM", "VALUE_WIDTH", "VALUES", "LATE"),
+            **self.form("write_gradients", "VALUE_DIM", "VALUE_WIDTH", "VALUES", "LATE"),
         )
 
-    def _grid(self, launch: Launch) -> tuple[int, int, int]:
-        return self.bounds.numel() - 1, self.value_width // self.values(launch), self.num_heads
+    def _grid(self, program: str) -> tuple[int, int, int]:
+        return self.bounds.numel() - 1, self.value_width // self.values(program), self.num_heads
 
 
 def runs(dtype: torch.dtype, device: torch.device) -> bool:

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from tunesmith_engine.kernels.chunk_places import CHUNK, places_of
-from tunesmith_engine.kernels.delta_rule_twin import Inputs, cut, normal_rows, solved
+from tunesmith_engine.kernels.delta_rule_twin import Inputs, cut, inverse_of, normal_rows
 
 HALVES = tuple(CHUNK >> level for level in range(1, CHUNK.bit_length()))
 """Of the blocks of a chunk, the widest first: each pair of tokens meets in the two halves of one block."""
@@ -37,7 +37,8 @@ class Chunks(Inputs):
     """Inputs with a decay for each channel.
 
     Attributes:
-        decay: logarithm of the decay of each channel since the chunk or the document began.
+        decay: logarithm of the decay of each channel since the chunk or the document began, in float64: where gates are
+            strong, the difference of two large ones decides.
         slope: of a token's log decay, by its raw gate.
     """
 
@@ -60,7 +61,7 @@ def chunks_of(
     dtype = rows["v"].dtype
     return Chunks(
         **rows,
-        decay=decay.to(dtype),
+        decay=decay,
         slope=slope,
         reach=(decay.exp() * places.crosses[..., None]).to(dtype),
         rest=rest.to(dtype),
@@ -81,16 +82,16 @@ def logarithms(gates: Gates) -> tuple[torch.Tensor, torch.Tensor]:
 
 def forward(chunks: Chunks) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the outputs [H, N, C, V], the updates, and the states before the chunks and behind the last."""
-    out, update, state, _system, _weights = _passed(chunks)
+    out, update, state, *_others = _passed(chunks)
     return out, update, state
 
 
 def _passed(chunks: Chunks) -> tuple[torch.Tensor, ...]:
-    """Return outputs, updates, states, the system that they solve and the weights of updates in the outputs."""
+    """Return outputs, updates, states, the system's inverse and the weights of updates in the outputs."""
     alike, weights = _scores(chunks)
-    system = chunks.beta * alike
-    u = solved(system, chunks.beta * chunks.v)
-    w = solved(system, chunks.beta * chunks.reach * chunks.k)
+    inverse = inverse_of(chunks.beta * alike)
+    u = inverse @ (chunks.beta * chunks.v)
+    w = inverse @ (chunks.beta * chunks.reach * chunks.k)
     written = (chunks.rest * chunks.k).mT
     states = [u.new_zeros(len(u), w.shape[-1], u.shape[-1])]
     updates = []
@@ -98,14 +99,14 @@ def _passed(chunks: Chunks) -> tuple[torch.Tensor, ...]:
         updates.append(u[:, chunk] - w[:, chunk] @ states[-1])
         states.append(states[-1] * chunks.total[:, chunk, :, None] + written[:, chunk] @ updates[-1])
     update, state = torch.stack(updates, 1), torch.stack(states, 1)
-    return (chunks.reach * chunks.q) @ state[:, :-1] + weights @ update, update, state, system, weights
+    return (chunks.reach * chunks.q) @ state[:, :-1] + weights @ update, update, state, inverse, weights
 
 
-def _factors(decay: torch.Tensor, half: int) -> torch.Tensor:
+def _factors(chunks: Chunks, half: int) -> torch.Tensor:
     """Return the decay of each token from or to the middle of its block, [H, N, C, K]: 1 at most."""
-    places = torch.arange(CHUNK, device=decay.device)
+    places = torch.arange(CHUNK, device=chunks.decay.device)
     middle = places // (2 * half) * (2 * half) + half - 1
-    since = decay - decay[:, :, middle]
+    since = (chunks.decay - chunks.decay[:, :, middle]).to(chunks.v.dtype)
     # Tokens of other documents than the middle's meet nobody there: theirs can be anything that is finite.
     return torch.where((places // half % 2 == 1)[:, None], since, -since).clamp(max=0).exp()
 
@@ -116,12 +117,25 @@ def _meet(half: int, device: torch.device) -> torch.Tensor:
     return (row // (2 * half) == column // (2 * half)) & (row // half > column // half)
 
 
+def _between(half: int, like: torch.Tensor) -> torch.Tensor:
+    """Return what of the pairs that meet in a block goes through each token's decay, by the pairs' sums, [C, C].
+
+    A pair goes through the decays of the later token and of all between the two: of a token in the second half through
+    it come the sums of itself and of later ones, of one in the first half those of earlier ones. So nothing has to
+    cancel.
+    """
+    places = torch.arange(CHUNK, device=like.device)
+    row, column = places[:, None], places
+    through = torch.where(row // half % 2 == 1, column >= row, column < row)
+    return (through & (row // half == column // half)).to(like.dtype)
+
+
 def _scores(chunks: Chunks) -> tuple[torch.Tensor, torch.Tensor]:
     """Return k k^T below the diagonal and q k^T, decayed channel by channel, 0 for what isn't seen."""
     weights = torch.diag_embed((chunks.q * chunks.k).sum(-1))
     alike = torch.zeros_like(weights)
     for half in HALVES:
-        factors, meet = _factors(chunks.decay, half), _meet(half, weights.device) & chunks.seen
+        factors, meet = _factors(chunks, half), _meet(half, weights.device) & chunks.seen
         keys = (chunks.k * factors).mT
         alike += meet * ((chunks.k * factors) @ keys)
         weights += meet * ((chunks.q * factors) @ keys)
@@ -130,9 +144,9 @@ def _scores(chunks: Chunks) -> tuple[torch.Tensor, torch.Tensor]:
 
 def backward(do: torch.Tensor, chunks: Chunks) -> tuple[torch.Tensor, ...]:
     """Return the gradients of normal queries and keys, of values, raw gates and betas, [H, N, C, ...]."""
-    _out, update, state, system, weights = _passed(chunks)
-    r = solved(system, weights.mT @ do, transposed=True)
-    w = solved(system, chunks.rest * chunks.k, transposed=True)
+    _out, update, state, inverse, weights = _passed(chunks)
+    r = inverse.mT @ (weights.mT @ do)
+    w = inverse.mT @ (chunks.rest * chunks.k)
     slopes = [torch.zeros_like(state[:, 0])]
     read, rewritten = (chunks.reach * chunks.q).mT, (chunks.beta * chunks.reach * chunks.k).mT
     for chunk in reversed(range(r.shape[1])):
@@ -146,15 +160,18 @@ def backward(do: torch.Tensor, chunks: Chunks) -> tuple[torch.Tensor, ...]:
     dq = chunks.reach * (do @ state[:, :-1].mT)
     dk = chunks.rest * (update @ slope.mT)
     dx = -chunks.reach * (r @ state[:, :-1].mT)
-    for half in HALVES:
-        factors, meet = _factors(chunks.decay, half), _meet(half, do.device) & chunks.seen
-        keys, of_weights, of_system = chunks.k * factors, meet * d_weights, meet * da
-        dq += factors * (of_weights @ keys)
-        dx += factors * (of_system @ keys)
-        dk += factors * (of_weights.mT @ (chunks.q * factors) + (chunks.beta * of_system).mT @ keys)
-    dbeta = (r * chunks.v).sum(-1) + (dx * chunks.k).sum(-1)
     d_decay = dq * chunks.q + (chunks.beta * dx - dk) * chunks.k
     d_decay[:, :, -1] += (state[:, 1:] * slope).sum(-1)
-    to_raw = (chunks.seen.to(d_decay.dtype).mT @ d_decay) * chunks.slope
+    to_decays = chunks.seen.to(d_decay.dtype).mT @ d_decay
+    for half in HALVES:
+        factors, meet = _factors(chunks, half), _meet(half, do.device) & chunks.seen
+        keys, of_weights, of_system = chunks.k * factors, meet * d_weights, meet * da
+        to_query, to_written = factors * (of_weights @ keys), factors * (of_system @ keys)
+        to_key = factors * (of_weights.mT @ (chunks.q * factors) + (chunks.beta * of_system).mT @ keys)
+        across = to_query * chunks.q + (chunks.beta * to_written + to_key) * chunks.k
+        to_decays += _between(half, do) @ across
+        dq, dx, dk = dq + to_query, dx + to_written, dk + to_key
+    dbeta = (r * chunks.v).sum(-1) + (dx * chunks.k).sum(-1)
+    to_raw = to_decays * chunks.slope
     # What a token reads of itself doesn't decay.
     return dq + itself * chunks.k, dk + chunks.beta * dx + itself * chunks.q, chunks.beta * r, to_raw, dbeta

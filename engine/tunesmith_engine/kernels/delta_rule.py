@@ -29,13 +29,12 @@ Products are TF32, whose rounding is finer than bfloat16's and as coarse as floa
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from tunesmith_engine.kernels import delta_launches, registry
 from tunesmith_engine.kernels import delta_rule_twin as twin
-from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels.chunk_inverse import invert
 from tunesmith_engine.kernels.chunk_places import CHUNK
 from tunesmith_engine.kernels.delta_rule_backward import (
@@ -60,25 +59,6 @@ from tunesmith_engine.kernels.triton_import import triton
 NAME = "delta_rule"
 LARGEST_HEAD_DIM = 128
 
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """Columns of values that a program has at a time, its warps, and loads in flight."""
-
-    values: int
-    num_warps: int
-    num_stages: int = 1
-
-
-SYSTEMS = Launch(64, 4)
-PREPARE = Launch(32, 4)
-PREPARE_GRADIENTS = Launch(64, 8)
-STATES = Launch(32, 4)
-OUTPUTS = Launch(64, 4)
-STATE_GRADIENTS = Launch(32, 4)
-QUERY_GRADIENTS = Launch(32, 8, 2)
-KEY_GRADIENTS = Launch(32, 8, 2)
-WRITE_GRADIENTS = Launch(32, 8, 2)
 
 ALL = ("KEY_DIM", "KEY_WIDTH", "VALUE_DIM", "VALUE_WIDTH")
 """Names of the constants that are sizes."""
@@ -109,12 +89,12 @@ def forward(
     work = _Work(q, k, v, g, beta, bounds)
     work.prepare()
     work.update_states()
-    grid = (work.num_chunks, work.value_width // work.values(OUTPUTS), work.num_heads)
+    grid = (work.num_chunks, work.value_width // work.values("outputs"), work.num_heads)
     outputs_kernel[grid](
         *(q, k, work.u, work.states, out, work.begins, work.scales),
         *_strides(q, k, out),
         *(work.num_tokens, work.num_chunks, work.group),
-        **work.form(OUTPUTS, *ALL, "VALUES", "LATE"),
+        **work.form("outputs", *ALL, "VALUES", "LATE"),
     )
 
 
@@ -153,19 +133,19 @@ def backward(
         *(q, k, do, work.u, work.states, dq_normal, d_decay, work.begins, work.scales),
         *_strides(q, k, do),
         *numbers,
-        **work.form(QUERY_GRADIENTS, *ALL, "VALUES", "LATE"),
+        **work.form("query_gradients", *ALL, "VALUES", "LATE"),
     )
     key_gradients_kernel[work.num_chunks, work.num_heads](
         *(q, k, do, work.u, work.states, slopes, dk_normal, d_decay, work.begins, work.scales),
         *_strides(q, k, do),
         *numbers,
-        **work.form(KEY_GRADIENTS, *ALL, "VALUES", "LATE"),
+        **work.form("key_gradients", *ALL, "VALUES", "LATE"),
     )
     write_gradients_kernel[work.num_chunks, work.num_heads](
         *(k, v, beta, work.u, back_u, work.states, dk_normal, dv, d_decay, dg, dbeta, work.begins, work.scales),
         *(*_strides(k, v), beta.stride(0), *_strides(dv), dg.stride(0), dbeta.stride(0)),
         *numbers,
-        **work.form(WRITE_GRADIENTS, *ALL, "VALUES", "LATE"),
+        **work.form("write_gradients", *ALL, "VALUES", "LATE"),
     )
     for x, normal, dx, index, scale in ((q, dq_normal, dq, 0, q.shape[2] ** -0.5), (k, dk_normal, dk, 1, 1.0)):
         head_gradients_kernel[work.num_chunks, k.shape[1]](
@@ -187,6 +167,8 @@ class _Work:
         self.num_tokens, self.num_heads = g.shape
         self.num_chunks, self.group = triton.cdiv(self.num_tokens, CHUNK), self.num_heads // k.shape[1]
         self.key_width, self.value_width = (max(16, triton.next_power_of_2(x.shape[2])) for x in (k, v))
+        num_states = (bounds.numel() - 1) * self.num_heads
+        self.launches = delta_launches.by_head(q.device, num_states, self.value_width)
         rows = (self.num_heads, self.num_tokens)
         self.u = q.new_empty(*rows, self.value_width, dtype=torch.float32)
         self.w = q.new_empty(*rows, self.key_width, dtype=torch.float32)
@@ -204,22 +186,23 @@ class _Work:
             CHUNK=CHUNK,
         )
 
-    def form(self, launch: Launch, *constants: str) -> dict[str, Any]:
+    def form(self, program: str, *constants: str) -> dict[str, Any]:
         """Return constants and options of a program."""
         found = {
             "KEY_DIM": self.k.shape[2],
             "KEY_WIDTH": self.key_width,
             "VALUE_DIM": self.v.shape[2],
             "VALUE_WIDTH": self.value_width,
-            "VALUES": self.values(launch),
+            "VALUES": self.values(program),
             "LATE": NOBODY,
         }
+        launch = self.launches[program]
         options = {"num_warps": launch.num_warps, "num_stages": launch.num_stages}
         return {"CHUNK": CHUNK, **options, **{name: found[name] for name in constants}}
 
-    def values(self, launch: Launch) -> int:
+    def values(self, program: str) -> int:
         """Return how many columns a program has at a time."""
-        return min(launch.values, self.key_width, self.value_width)
+        return min(self.launches[program].values, self.key_width, self.value_width)
 
     def prepare(self) -> torch.Tensor:
         """Solve each chunk's system; return T, [H, T, CHUNK]."""
@@ -227,13 +210,13 @@ class _Work:
         systems_kernel[self.num_chunks, self.num_heads](
             *(self.k, self.beta, self.begins, self.scales, solved),
             *(*_strides(self.k), self.beta.stride(0), self.num_tokens, self.group),
-            **self.form(SYSTEMS, "KEY_DIM", "KEY_WIDTH", "VALUES", "LATE"),
+            **self.form("systems", "KEY_DIM", "KEY_WIDTH", "VALUES", "LATE"),
         )
         invert(solved)
         prepare_kernel[self.num_chunks, self.num_heads](
             *(self.k, self.v, self.beta, self.begins, self.scales, solved, self.u, self.w),
             *(*_strides(self.k, self.v), self.beta.stride(0), self.num_tokens, self.group),
-            **self.form(PREPARE, *ALL, "VALUES", "LATE"),
+            **self.form("prepare", *ALL, "VALUES", "LATE"),
         )
         return solved
 
@@ -244,29 +227,29 @@ class _Work:
         prepare_gradients_kernel[self.num_chunks, self.num_heads](
             *(self.q, self.k, do, self.begins, self.scales, solved, back_u, back_w),
             *(*_strides(self.q, self.k, do), self.num_tokens, self.group),
-            **self.form(PREPARE_GRADIENTS, *ALL, "VALUES", "LATE"),
+            **self.form("prepare_gradients", *ALL, "VALUES", "LATE"),
         )
 
     def update_states(self) -> None:
         """Go from chunk to chunk in each document; `u` then holds the updates."""
-        states_kernel[self._grid(STATES)](
+        states_kernel[self._grid("states")](
             *(self.k, self.u, self.w, self.states, self.bounds, self.scales),
             *(*_strides(self.k), self.num_tokens, self.num_chunks, self.group),
-            **self.form(STATES, "KEY_DIM", "KEY_WIDTH", "VALUE_WIDTH", "VALUES"),
+            **self.form("states", "KEY_DIM", "KEY_WIDTH", "VALUE_WIDTH", "VALUES"),
         )
 
     def update_slopes(
         self, do: torch.Tensor, back_u: torch.Tensor, back_w: torch.Tensor, slopes: torch.Tensor
     ) -> None:
         """Go back from chunk to chunk in each document; `back_u` then holds R."""
-        state_gradients_kernel[self._grid(STATE_GRADIENTS)](
+        state_gradients_kernel[self._grid("state_gradients")](
             *(self.q, self.k, do, self.beta, back_u, back_w, slopes, self.bounds, self.scales),
             *(*_strides(self.q, self.k, do), self.beta.stride(0), self.num_tokens, self.num_chunks, self.group),
-            **self.form(STATE_GRADIENTS, *ALL, "VALUES"),
+            **self.form("state_gradients", *ALL, "VALUES"),
         )
 
-    def _grid(self, launch: Launch) -> tuple[int, int, int]:
-        return self.bounds.numel() - 1, self.value_width // self.values(launch), self.num_heads
+    def _grid(self, program: str) -> tuple[int, int, int]:
+        return self.bounds.numel() - 1, self.value_width // self.values(program), self.num_heads
 
 
 def unit_rows(q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

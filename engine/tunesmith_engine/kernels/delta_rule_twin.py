@@ -90,9 +90,16 @@ def normal_rows(
 
 def forward(chunks: Chunks) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the outputs [H, N, C, V], the updates, and the states before the chunks and behind the last."""
+    out, update, state, *_others = _passed(chunks)
+    return out, update, state
+
+
+def _passed(chunks: Chunks) -> tuple[torch.Tensor, ...]:
+    """Return outputs, updates, states, the system and its inverse, and the weights of updates in the outputs."""
     system = chunks.beta * (chunks.k @ chunks.k.mT) * chunks.decays
-    u = solved(system, chunks.beta * chunks.v)
-    w = solved(system, chunks.beta * chunks.reach * chunks.k)
+    inverse = inverse_of(system)
+    u = inverse @ (chunks.beta * chunks.v)
+    w = inverse @ (chunks.beta * chunks.reach * chunks.k)
     written = (chunks.rest * chunks.k).mT
     states = [u.new_zeros(len(u), w.shape[-1], u.shape[-1])]
     updates = []
@@ -101,22 +108,25 @@ def forward(chunks: Chunks) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         states.append(states[-1] * chunks.total[:, chunk, None, None] + written[:, chunk] @ updates[-1])
     update, state = torch.stack(updates, 1), torch.stack(states, 1)
     weights = (chunks.q @ chunks.k.mT) * chunks.decays
-    return chunks.reach * (chunks.q @ state[:, :-1]) + weights @ update, update, state
+    out = chunks.reach * (chunks.q @ state[:, :-1]) + weights @ update
+    return out, update, state, system, inverse, weights
 
 
-def solved(system: torch.Tensor, right: torch.Tensor, transposed: bool = False) -> torch.Tensor:
-    """Return x of (1 + a) x = right, or of (1 + a)^T x = right, with a the system below its diagonal."""
-    system = system.mT if transposed else system
-    return torch.linalg.solve_triangular(system, right, upper=transposed, unitriangular=True)
+def inverse_of(system: torch.Tensor) -> torch.Tensor:
+    """Return (1 + a)^-1, with a the system below its diagonal.
+
+    It is solved for in float64: where keys are alike, a GPU's float32 errs there more than in all that follows.
+    """
+    ones = torch.eye(CHUNK, dtype=torch.float64, device=system.device).expand_as(system)
+    inverse = torch.linalg.solve_triangular(system.double(), ones, upper=False, unitriangular=True)
+    return inverse.to(system.dtype)
 
 
 def backward(do: torch.Tensor, chunks: Chunks) -> tuple[torch.Tensor, ...]:
     """Return the gradients of normal queries and keys, of values, betas and gates, [H, N, C, ...]."""
-    _out, update, state = forward(chunks)
-    system = chunks.beta * (chunks.k @ chunks.k.mT) * chunks.decays
-    weights = (chunks.q @ chunks.k.mT) * chunks.decays
-    r = solved(system, weights.mT @ do, transposed=True)
-    w = solved(system, chunks.rest * chunks.k, transposed=True)
+    _out, update, state, system, inverse, weights = _passed(chunks)
+    r = (weights @ inverse).mT @ do
+    w = inverse.mT @ (chunks.rest * chunks.k)
     slopes = [torch.zeros_like(state[:, 0])]
     read, rewritten = (chunks.reach * chunks.q).mT, (chunks.beta * chunks.reach * chunks.k).mT
     for chunk in reversed(range(r.shape[1])):
@@ -125,16 +135,20 @@ def backward(do: torch.Tensor, chunks: Chunks) -> tuple[torch.Tensor, ...]:
         slope = slope * chunks.total[:, chunk, None, None] + read[:, chunk] @ do[:, chunk]
         slopes.append(slope - rewritten[:, chunk] @ r[:, chunk])
     slope = torch.stack(slopes[-2::-1], 1)
-    d_weights = (do @ update.mT) * chunks.decays
-    dq = chunks.reach * (do @ state[:, :-1].mT) + d_weights @ chunks.k
-    dk = chunks.rest * (update @ slope.mT) + d_weights.mT @ chunks.q
-    da = (-(r @ update.mT) * chunks.decays).tril(-1)
-    dx = chunks.reach * -(r @ state[:, :-1].mT) + da @ chunks.k
-    dbeta = (r * chunks.v).sum(-1) + (dx * chunks.k).sum(-1)
-    dk += (chunks.beta * da).mT @ chunks.k
-    d_decay = (dq * chunks.q).sum(-1) + ((chunks.beta * dx - dk) * chunks.k).sum(-1)
+    d_weights, da = do @ update.mT, -(r @ update.mT)
+    dq = chunks.reach * (do @ state[:, :-1].mT)
+    dk = chunks.rest * (update @ slope.mT)
+    dx = chunks.reach * -(r @ state[:, :-1].mT)
+    # What a pair of tokens adds to one decay it takes from another: of sums of products only the same numbers cancel.
+    pairs = (d_weights * weights + da * system).tril(-1)
+    d_decay = (dq * chunks.q + (chunks.beta * dx - dk) * chunks.k).sum(-1) + pairs.sum(-1) - pairs.sum(-2)
     d_decay[..., -1] += (state[:, 1:] * slope).sum((-1, -2))
     dg = (chunks.seen * d_decay[..., None]).sum(-2) * chunks.kept
+    d_weights, da = d_weights * chunks.decays, (da * chunks.decays).tril(-1)
+    dq += d_weights @ chunks.k
+    dx += da @ chunks.k
+    dk += d_weights.mT @ chunks.q + (chunks.beta * da).mT @ chunks.k
+    dbeta = (r * chunks.v).sum(-1) + (dx * chunks.k).sum(-1)
     return dq, dk + chunks.beta * dx, chunks.beta * r, dg, dbeta
 
 

@@ -65,6 +65,11 @@ def capability(device: torch.device) -> tuple[int, int]:
     return _capability(device.index or 0) if device.type == "cuda" else (0, 0)
 
 
+def is_server(device: torch.device) -> bool:
+    """Return whether a GPU has the shared memory of compute capability 9 and 10: 227 KiB where others have 99."""
+    return capability(device)[0] in (9, 10)
+
+
 @functools.cache
 def _capability(index: int) -> tuple[int, int]:
     return torch.cuda.get_device_capability(index)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from tunesmith_engine.kernels import registry
-from tunesmith_engine.kernels.attention import NEVER, SERVERS, Blocks, _document, _first_key, _tile, numbers, strides
+from tunesmith_engine.kernels.attention import NEVER, Blocks, _document, _first_key, _tile, numbers, strides
 from tunesmith_engine.kernels.triton_import import jit, tl, triton
 from tunesmith_engine.mixer_shapes import AttentionShape
 
@@ -226,7 +226,7 @@ def _write(
 
 
 def _blocks(q: torch.Tensor) -> Blocks:
-    return LARGE if registry.capability(q.device)[0] in SERVERS else SMALL
+    return LARGE if registry.is_server(q.device) else SMALL
 
 
 def _form(q: torch.Tensor, blocks: Blocks) -> dict[str, int]:

@@ -37,7 +37,7 @@ def inverses(a: torch.Tensor) -> torch.Tensor:
     found = []
     for rows in a.split(CHUNK, 1):
         length = rows.shape[1]
-        ones = torch.eye(length, dtype=a.dtype).expand(len(a), -1, -1)
+        ones = torch.eye(length, dtype=a.dtype, device=a.device).expand(len(a), -1, -1)
         inverse = torch.linalg.solve_triangular(ones + rows[..., :length], ones, upper=False, unitriangular=True)
         found.append(torch.nn.functional.pad(inverse, (0, CHUNK - length)))
     return torch.cat(found, 1)
@@ -49,7 +49,7 @@ def test_each_chunk_by_itself(device: torch.device, kind: str, num_tokens: int) 
     a = systems(kind, 2, num_tokens)
     ours = a.clone().to(device)
     invert(ours)
-    usual, exact = inverses(a), inverses(a.double())
+    usual, exact = (inverses(a), inverses(a.to(device)).cpu()), inverses(a.double())
     judge(kind, ours, usual, exact, torch.float32, STEPS)
     if kind != "nothing":
         mutants_fail(lambda mutant: judge(kind, mutant, usual, exact, torch.float32, STEPS), ours)

@@ -114,9 +114,11 @@ def test_output_and_gradients(
     inputs = _inputs(form, dtype, device, channels, lengths)
     ours = _run(form, inputs, lengths)
     others = (_usual(form, inputs, lengths), _exact(form, inputs, lengths))
+    # The exponential of a GPU, too, is good to a few steps of float32.
+    c = 2 * REDUCTION if dtype == torch.float32 and FORMS[form][2] else REDUCTION
     for part, values, same, wanted in zip(PARTS, ours, *others, strict=True):
-        judge(part, values, same, wanted, dtype, REDUCTION)
-        mutants_fail(lambda mutant, same=same, wanted=wanted: judge("", mutant, same, wanted, dtype, REDUCTION), values)  # type: ignore[misc]
+        judge(part, values, same, wanted, dtype, c)
+        mutants_fail(lambda mutant, same=same, wanted=wanted: judge("", mutant, same, wanted, dtype, c), values)  # type: ignore[misc]
     for one, other in zip(ours, _run(form, inputs, lengths), strict=True):
         assert torch.equal(one, other)
 
