@@ -42,14 +42,10 @@ BY_HEAD_ON_SERVERS: Launches = {
     **BY_HEAD,
     "prepare_gradients": Launch(64, 4),
     "states": Launch(64, 4, 2),
-    "state_gradients": Launch(64, 4),
+    "state_gradients": Launch(32, 4, 2),
     "query_gradients": Launch(32, 4),
 }
-FEW_BY_HEAD_ON_SERVERS: Launches = {
-    **BY_HEAD_ON_SERVERS,
-    "states": Launch(32, 4, 2),
-    "state_gradients": Launch(32, 4, 2),
-}
+FEW_BY_HEAD_ON_SERVERS: Launches = {**BY_HEAD_ON_SERVERS, "states": Launch(32, 4, 2)}
 """Where few programs go from chunk to chunk, it is the time of one chunk that counts."""
 
 BY_CHANNEL: Launches = {
