@@ -15,10 +15,10 @@ pytestmark = [
 ]
 
 KINDS = {"random": 16.0, "alike": 64.0, "nothing": 16.0}
-"""With the steps that an inverse T of 1 + A may be away: sums of 64 products in another order. What rounding can do is in
-proportion to |T| |1 + A| |T| (Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, section 14.2): where
-keys are alike, that is 16 times T, as float64 has it, so 16 times `REDUCTION` are allowed. PyTorch's own solution there
-is as good as exact on a processor, whose sums from left to right cancel one by one, but not on a GPU."""
+"""With the steps that an inverse T of 1 + A may be away: sums of 64 products in another order. What rounding can do is
+in proportion to |T| |1 + A| |T| (Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, section 14.2):
+where keys are alike, that is 16 times T, as float64 has it, so 16 times `REDUCTION` are allowed. PyTorch's own solution
+there is as good as exact on a processor, whose sums from left to right cancel one by one, but not on a GPU."""
 
 
 def systems(kind: str, num_heads: int, num_tokens: int) -> torch.Tensor:

@@ -62,8 +62,8 @@ ELEMENT_WISE_REGISTERS = 128
 MAX_SPILLED_BYTES = {
     ATTENTION: 148,
     "cross_entropy": 24,
-    "delta_rule": 888,
-    "channel_delta": 1068,
+    "delta_rule": 752,
+    "channel_delta": 1056,
     "state_space": 1096,
     **dict.fromkeys(("gated_norm", "rope", "gated_convolution", "grouped_product"), 16),
     **dict.fromkeys(("short_convolution", "cached_attention"), 12),
@@ -73,10 +73,10 @@ with Gemma 4's vocabulary spills three registers with Triton 3.6 on sm_86: the a
 so that two programs fit, and one on sm_100. Of the others with a few bytes, each spills one to four registers on one or
 two of the architectures: the gated norm and short convolutions with Triton 3.2 on sm_75 to sm_90; heads of 256 of which
 a part turns, and products and cached attention in float32, with 3.6 on sm_100 and sm_120. The scan's gradients of
-b and c spill on sm_80, sm_86 and sm_120, hardly on sm_90. The delta rules' launches are the quickest on an H200 with
-Triton 3.6 of those that hardly spill on consumer GPUs: the delta rule at most 444 bytes (gradients of values, 3.2 on
-sm_80), but 888 of the gradients of states with 3.2 on sm_90; the channel-wise rule up to 1068 of those of queries and
-keys with 3.2 on sm_80, 680 with 3.6 on sm_120 and 64 on sm_90, and 1056 of states with 3.2 on sm_90."""
+b and c spill on sm_80, sm_86 and sm_120, hardly on sm_90. For the delta
+rules' launches see `delta_launches`: the delta rule spills 752 bytes in what prepares gradients with 3.2 on sm_80, at
+most 48 with 3.6 on consumer GPUs; on servers 624 in the gradients of states with 3.2. The channel-wise rule spills up
+to 792 in two programs on sm_80, 640 with 3.6 on consumer GPUs, and 1056 in the gradients of states with 3.2 on sm_90."""
 NUM_REGISTERS_OF_MULTIPROCESSOR = 65536
 
 
