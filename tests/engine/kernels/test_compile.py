@@ -76,7 +76,7 @@ a part turns, and products and cached attention in float32, with 3.6 on sm_100 a
 b and c spill on sm_80, sm_86 and sm_120, hardly on sm_90. For the delta
 rules' launches see `delta_launches`: the delta rule spills 752 bytes in what prepares gradients with 3.2 on sm_80, at
 most 48 with 3.6 on consumer GPUs; on servers 624 in the gradients of states with 3.2. The channel-wise rule spills up
-to 792 in two programs on sm_80, 640 with 3.6 on consumer GPUs, and 1056 in the gradients of states with 3.2 on sm_90."""
+to 792 in two programs on sm_80, 640 with 3.6 on consumer GPUs, 1056 in the gradients of states with 3.2 on sm_90."""
 NUM_REGISTERS_OF_MULTIPROCESSOR = 65536
 
 
