@@ -41,8 +41,13 @@ MAX_LINES = 24
 LONGEST_WORD = 100
 """Letters of a word that stay in one line."""
 
+_MOST_SIGNS = 24
+"""Signs and digits behind each other that stay in one line: many are wider than letters, and nobody copies a rule."""
+
 _PIECE_LETTERS = 8
 _ZWJ = "\u200d"
+_SKINS = "\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
+"""Colors of the emoji before them."""
 _TIP_COLUMNS = 100
 _JOINER, _BREAK = "\u2060", "\u200b"
 _LOOKALIKES = {"<": "‹", ">": "›", "&": "＆"}
@@ -53,15 +58,18 @@ def paragraphs(text: str, most: int = MAX_LETTERS, longest_word: int = LONGEST_W
     lines = _cut(visible(_cut(text, most)), most).split("\n")
     if most <= MAX_LETTERS and len(lines) > MAX_LINES:
         lines[MAX_LINES:] = [ELLIPSIS]
-    long_word = rf"[^\s/{_BREAK}]{{{longest_word + 1},}}"
-    return re.sub(long_word, lambda found: _BREAK.join(_pieces(found[0])), "\n".join(lines))
+    most_signs = min(longest_word, _MOST_SIGNS)
+    sign = rf"(?:(?![\s/{_BREAK}])[\W\d_])"
+    too_long = rf"[^\s/{_BREAK}]{{{longest_word + 1},}}|{sign}{{{most_signs + 1},}}"
+    return re.sub(too_long, lambda found: _BREAK.join(_pieces(found[0])), "\n".join(lines))
 
 
 def _pieces(word: str) -> Iterable[str]:
     """Yield the pieces of a word that a line is filled with; a letter keeps its marks, a joined emoji its parts."""
     start = 0
     for place in range(1, len(word)):
-        is_joined = unicodedata.category(word[place])[0] == "M" or _ZWJ in word[place - 1 : place + 1]
+        letter = word[place]
+        is_joined = unicodedata.category(letter)[0] == "M" or letter in _SKINS or _ZWJ in word[place - 1 : place + 1]
         if place - start >= _PIECE_LETTERS and not is_joined:
             yield word[start:place]
             start = place

@@ -358,6 +358,27 @@ def test_an_opened_list_is_as_wide_as_its_longest_choice(qtbot: QtBot) -> None:
     combo.hidePopup()
 
 
+@pytest.mark.parametrize("sign", ["\ufffd", "=", "\N{BOX DRAWINGS LIGHT HORIZONTAL}", "7", "☃", "?!"])
+def test_a_long_run_of_signs_is_broken(sign: str, qtbot: QtBot) -> None:
+    text = sign * (60 // len(sign))
+    broken = plain_text.paragraphs(text)
+    assert broken.replace("\u200b", "") == text
+    assert max(map(len, broken.split("\u200b"))) == 8
+    label = SafeLabel(text, wrap=True)
+    qtbot.addWidget(label)
+    assert label.minimumSizeHint().width() < 200
+    assert plain_text.paragraphs(sign * 4) == sign * 4
+    digest = "0123456789abcdef" * 4
+    assert plain_text.paragraphs(digest) == digest, "what is copied stays as it is"
+
+
+def test_a_color_of_an_emoji_stays_with_it() -> None:
+    hand = "\N{WAVING HAND SIGN}\N{EMOJI MODIFIER FITZPATRICK TYPE-4}"
+    pieces = plain_text.paragraphs("!" + hand * 30).split("\u200b")
+    assert len(pieces) > 1
+    assert not any(piece.startswith(hand[1]) for piece in pieces)
+
+
 def test_a_long_word_is_broken_between_letters_with_their_marks() -> None:
     family = "\N{MAN}\u200d\N{WOMAN}\u200d\N{GIRL}"
     for letter in ("e\N{COMBINING ACUTE ACCENT}", "\N{THAI CHARACTER KO KAI}\N{THAI CHARACTER SARA I}", family):

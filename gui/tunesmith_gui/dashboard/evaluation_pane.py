@@ -20,7 +20,7 @@ from tunesmith_gui.tr import core_text, fill, number
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.flow_row import FlowRow
-from tunesmith_gui.widgets.safe_label import SafeLabel
+from tunesmith_gui.widgets.safe_label import SafeLabel, WrittenLabel
 from tunesmith_gui.widgets.status_chip import StatusChip
 
 _LETTERS = 2000
@@ -118,7 +118,7 @@ class EvaluationPane(QWidget):
     def _answers_card(self, asked: Answered, parent: QWidget) -> Card:
         card = Card(parent=parent)
         card.setAccessibleName(asked.prompt[:_LETTERS])
-        question = SafeLabel(asked.prompt, role="strong", wrap=True, selectable=True, most=_LETTERS, parent=card)
+        question = WrittenLabel(asked.prompt, role="strong", most=_LETTERS, parent=card)
         card.body.addWidget(question)
         grid = QGridLayout()
         grid.setHorizontalSpacing(SPACE * 2)
@@ -136,7 +136,7 @@ class EvaluationPane(QWidget):
             # Marks that have no room beside the title stand below it.
             grid.addWidget(FlowRow((head, *chips), card) if chips else head, 0, place)
             shown, tone = (self.tr("Not asked yet"), "muted") if text is None else answer_words(text)
-            label = SafeLabel(shown, tone=tone, wrap=True, selectable=True, most=_LETTERS, parent=card)
+            label = WrittenLabel(shown, tone=tone, most=_LETTERS, parent=card)
             grid.addWidget(label, 1, place, Qt.AlignmentFlag.AlignTop)
         card.body.addLayout(grid)
         return card

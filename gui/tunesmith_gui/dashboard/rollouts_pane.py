@@ -11,7 +11,7 @@ from tunesmith_gui.models.answer_words import answer_words
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill, number
 from tunesmith_gui.widgets.card import Card, line
-from tunesmith_gui.widgets.safe_label import SafeLabel
+from tunesmith_gui.widgets.safe_label import SafeLabel, WrittenLabel
 from tunesmith_gui.widgets.status_chip import StatusChip
 
 _LETTERS = 2000
@@ -53,15 +53,11 @@ class RolloutsPane(QWidget):
     def _group_card(self, group: dict[str, Any]) -> Card:  # Any: JSON values
         card = Card(fill(self.tr("Step %1"), number(group.get("step") or 0)), parent=self)
         card.body.addWidget(
-            SafeLabel(
-                str(group.get("prompt") or ""), role="strong", wrap=True, selectable=True, most=_LETTERS, parent=card
-            )
+            WrittenLabel(str(group.get("prompt") or ""), role="strong", most=_LETTERS, parent=card)
         )
         if group.get("expected"):
             expected = fill(self.tr("Expected: %1"), str(group["expected"]))
-            card.body.addWidget(
-                SafeLabel(expected, tone="muted", wrap=True, selectable=True, most=_LETTERS, parent=card)
-            )
+            card.body.addWidget(WrittenLabel(expected, tone="muted", most=_LETTERS, parent=card))
         answers = sorted(group["group"], key=lambda each: -each["reward"])
         best, worst = answers[0]["reward"], answers[-1]["reward"]
         if best == worst:
@@ -86,5 +82,5 @@ class RolloutsPane(QWidget):
         row.addStretch(1)
         column.addLayout(row)
         text, tone = answer_words(str(answer.get("text") or ""))
-        column.addWidget(SafeLabel(text, tone=tone, wrap=True, selectable=True, most=_LETTERS, parent=holder))
+        column.addWidget(WrittenLabel(text, tone=tone, most=_LETTERS, parent=holder))
         return holder

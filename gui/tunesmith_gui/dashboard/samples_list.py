@@ -13,7 +13,7 @@ from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill, number, translate
 from tunesmith_gui.widgets.card import line
-from tunesmith_gui.widgets.safe_label import ElidedLabel, SafeLabel
+from tunesmith_gui.widgets.safe_label import ElidedLabel, SafeLabel, WrittenLabel
 from tunesmith_gui.widgets.status_chip import StatusChip
 
 _EXCERPT_LINES = 7
@@ -47,12 +47,12 @@ def marks(is_right: bool | None, cut_at: int, parent: QWidget, *, is_expected: b
     return chips
 
 
-class _Excerpt(SafeLabel):
+class _Excerpt(WrittenLabel):
     """As much of a text as fits into a few lines."""
 
     def __init__(self, text: str, tone: str, parent: QWidget) -> None:
-        super().__init__(text, tone=tone, wrap=True, selectable=True, parent=parent)
-        self._whole = paragraphs(text)
+        super().__init__(text, tone=tone, parent=parent)
+        self._whole = paragraphs(text, longest_word=self.LONGEST_WORD)
 
     @property
     def _most_px(self) -> int:
@@ -141,10 +141,8 @@ class SamplesList(QWidget):
         column.addWidget(
             _Excerpt(text, tone, parent)
             if short
-            else SafeLabel(text, tone=tone, wrap=True, selectable=True, most=_SAMPLE_LETTERS, parent=parent)
+            else WrittenLabel(text, tone=tone, most=_SAMPLE_LETTERS, parent=parent)
         )
         if sample.expected and not short:
             expected = fill(self.tr("Expected: %1"), sample.expected)
-            column.addWidget(
-                SafeLabel(expected, tone="muted", wrap=True, selectable=True, most=_SAMPLE_LETTERS, parent=parent)
-            )
+            column.addWidget(WrittenLabel(expected, tone="muted", most=_SAMPLE_LETTERS, parent=parent))

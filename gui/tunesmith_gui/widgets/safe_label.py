@@ -87,6 +87,34 @@ class SafeLabel(QLabel):
             restyle(self)
 
 
+class WrittenLabel(SafeLabel):
+    """A label for what a model wrote or should have written, which makes no page wider, whatever it is.
+
+    A model that trains badly writes without spaces, and letters that are wider than any that a person writes.
+    """
+
+    LONGEST_WORD = 24
+
+    def __init__(
+        self, text: str, *, role: str = "body", tone: str = "text", most: int = MAX_LETTERS, parent: QWidget
+    ) -> None:
+        super().__init__(
+            text,
+            role=role,
+            tone=tone,
+            wrap=True,
+            selectable=True,
+            most=most,
+            longest_word=self.LONGEST_WORD,
+            parent=parent,
+        )
+
+    def minimumSizeHint(self) -> QSize:
+        """Wide enough for a word; wider pieces are cut off rather than the buttons of the page."""
+        most_px = self.fontMetrics().averageCharWidth() * self.LONGEST_WORD
+        return super().minimumSizeHint().boundedTo(QSize(most_px, 1 << 20))
+
+
 class ElidedLabel(SafeLabel):
     """One line that is shortened with an ellipsis and shows the whole text as its tool tip when it was."""
 

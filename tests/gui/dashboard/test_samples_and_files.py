@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from PySide6.QtTest import QTest
 
+from tests.gui.conftest import settle
 from tests.gui.run_folders import make_run, texts
 from tunesmith_core.locks import FileLock
 from tunesmith_core.protocol import Event, read_journal
@@ -69,6 +70,33 @@ def test_a_sample_without_a_word_says_so(page: DashboardPage) -> None:
     for shown in (page.samples, page.charts):
         empty = [each for each in shown.findChildren(SafeLabel) if each.text() == "(empty)"]
         assert [each.property("tone") for each in empty] == ["muted"]
+
+
+WIDE = {"lost": "\ufffd" * 70, "rule": "=" * 90, "box": "─" * 80, "digits": "0" * 99, "W": "W" * 99, "ﷺ": "\ufdfd" * 99}
+
+
+@pytest.mark.parametrize("text", WIDE.values(), ids=WIDE)
+def test_no_text_makes_the_page_wider(page: DashboardPage, text: str) -> None:
+    page.resize(1024, 640)
+    assert page.charts is not None
+    shown = (page, page.charts, page.charts.samples, page.samples, page.evaluation)
+
+    def write(words: str, step: int) -> tuple[int, list[int]]:
+        """Return how wide the right column of the charts is then, and how wide each part must be."""
+        said = {"prompt": words, "expected": words}
+        answers = {"step": step, "answers": [said | {"answer": words}]}
+        tell(page, ("sample", said | {"step": step, "text": words}), ("answers", answers))
+        for key in ("evaluation", "samples", "charts"):
+            page.panes.show_pane(key)
+            settle()
+            page.grab()
+        assert page.charts is not None
+        return page.charts.samples.width(), [each.minimumSizeHint().width() for each in shown]
+
+    column_px, _ = write("Well", 15)
+    found_px, wanted_px = write(text, 16)
+    assert found_px == column_px
+    assert max(wanted_px) < 700, wanted_px
 
 
 def test_sample_is_asked_for_in_its_tab(page: DashboardPage, sent: list[tuple[Any, ...]], qtbot: Any) -> None:
