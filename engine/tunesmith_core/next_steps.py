@@ -16,6 +16,8 @@ MORE_FACTOR = 3
 HELD_OUT_PERCENT = 10.0
 LEAST_STEPS = 60
 """Fewer steps seldom teach anything."""
+LOOK_AT_ROWS = "look-at-rows"
+"""Name of the step that is no other run."""
 
 Changes = dict[str, Any]
 """Setting path such as "optimizer.learning_rate" to its new value."""
@@ -82,7 +84,7 @@ _WORDS = {
     "more-steps": Message("Train for more steps"),
     "fewer-epochs": Message("Train for fewer steps"),
     "hold-out": Message("Hold out more rows"),
-    "look-at-rows": Message("Look at the rows"),
+    LOOK_AT_ROWS: Message("Look at the rows"),
 }
 _CHANGES: dict[str, Callable[[NextStep, RunSpec, int], Changes]] = {
     "until-step": _until_step,

@@ -4,10 +4,11 @@ A page is built the first time it is shown (`pages.PAGES` declares it), gets the
 and nothing else, and talks to the window by two signals:
 
 - `navigate(page, argument)`: go to another page. Pages: "train" (argument None, a `list[Path]` of dropped files and
-  folders, a `RunSpec` to start from, e.g. Duplicate, or a `SourceSpec` of data to train on), "data" (None, or a
-  `list[Path]` with a file to open), "runs" (None), "dashboard", "chat" and "vote" (the run's id), "environment" (None,
-  or what to do there, see the page), "models" (None, "here", "more", or the hub id of a model to look at), "settings"
-  (None, or the name of a setting); "setup" opens the first-run wizard (argument: None or one of its steps).
+  folders, a `RunSpec` to start from, e.g. Duplicate, or a `SourceSpec` of data to train on), "data" (None, a
+  `list[Path]` with a file to open, or a `ChosenData` of which a part is to be seen), "runs" (None), "dashboard", "chat"
+  and "vote" (the run's id), "environment" (None, or what to do there, see the page), "models" (None, "here", "more", or
+  the hub id of a model to look at), "settings" (None, or the name of a setting); "setup" opens the first-run wizard
+  (argument: None or one of its steps).
 - `notify(tone, text)`: one short line at the bottom of the window for some seconds; tone is ok, accent, warn or error.
 - `offer(text, action, act)`: the same about what went well, with a button beside it that calls `act()`, such as Undo.
   For what needs an answer use a `Banner` inside the page.

@@ -15685,6 +15685,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>运行的设置还在读取中。</translation>
     </message>
     <message>
+        <source>The run has %1 data sources. This is the first.</source>
+        <translation>该运行有 %1 个数据来源，这是第一个。</translation>
+    </message>
+    <message>
         <source>Save as HTML…</source>
         <translation>另存为 HTML…</translation>
     </message>

@@ -14,6 +14,7 @@ from tunesmith_core.actions import ACTIONS
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.memory_steps import MEMORY_STEPS
 from tunesmith_core.model_folder import restore_base
+from tunesmith_core.next_steps import LOOK_AT_ROWS
 from tunesmith_core.report.page import write as write_report
 from tunesmith_core.report.pdf import write_pdf
 from tunesmith_core.runs import Run, RunState
@@ -23,8 +24,8 @@ from tunesmith_gui.dashboard.model import SampleRequest
 from tunesmith_gui.dashboard.report import command_line, diagnostics, written_report
 from tunesmith_gui.export.sheet import open_sheet
 from tunesmith_gui.models.run_row import RunContents, contents_of
-from tunesmith_gui.models.run_spec import AtSetting, Proposal, continued_spec, duplicate_spec, fixed_spec
-from tunesmith_gui.tr import core_text, translate
+from tunesmith_gui.models.run_spec import AtSetting, Proposal, continued_spec, duplicate_spec, fixed_spec, to_look_at
+from tunesmith_gui.tr import core_text, fill, translate
 from tunesmith_gui.widgets.few_votes import may_train
 from tunesmith_gui.widgets.save_file import ask_where_to_save
 
@@ -126,12 +127,18 @@ class DashboardActions(QObject):
             page.context.runs.start(smaller, lambda new: page.navigate.emit("dashboard", new))
 
     def _next(self, place: int) -> None:
-        """Open the form of another run with what the verdict advises."""
-        if (spec := self._spec_to_copy()) is not None:
-            model = self._page.model
-            changes = model.verdict().next_steps[place].changes(spec, model.status.step, model.num_rows)
-            proposal = Proposal(with_changes(duplicate_spec(spec), changes), tuple(changes))
-            self._page.navigate.emit("train", proposal)
+        """Open the form of another run with what the verdict advises, or the rows of this one."""
+        if (spec := self._spec_to_copy()) is None:
+            return
+        page, model = self._page, self._page.model
+        step = model.verdict().next_steps[place]
+        if step.name == LOOK_AT_ROWS:
+            page.navigate.emit("data", to_look_at(spec, "rows"))
+            if (count := len(spec.data.sources)) > 1:
+                page.notify.emit("accent", fill(self.tr("The run has %1 data sources. This is the first."), count))
+            return
+        changes = step.changes(spec, model.status.step, model.num_rows)
+        page.navigate.emit("train", Proposal(with_changes(duplicate_spec(spec), changes), tuple(changes)))
 
     def _fix(self, name: str) -> None:
         """Do what helps: on the Environment page, in the browser, or in the form of a new run."""

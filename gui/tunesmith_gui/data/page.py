@@ -137,11 +137,11 @@ class DataPage(Page):
         return self.tr("Drop to look at the file")
 
     def on_shown(self, argument: object = None) -> None:
-        """Takes a file to open, or one whose problems are to be seen, and looks again at models and recent files."""
+        """Takes a file to open, or one of which a part is to be seen, and looks again at models and recent files."""
         if isinstance(argument, list) and argument:
             self.open(str(argument[0]))
         elif isinstance(argument, ChosenData):
-            self._show_problems_of(argument)
+            self._show_part_of(argument)
         self.run_in_background(lambda: (self._memory.load(), list_models(paths.models_dir())), self._take_memory)
         self.run_in_background(kept_sets, self.home.library.show_sets)
         self.file.show_part()
@@ -199,15 +199,15 @@ class DataPage(Page):
         self._look()
         self.run_in_background(lambda: self._memory.add_data(path), self.home.set_recent)
 
-    def _show_problems_of(self, chosen: ChosenData) -> None:
-        """Shows what is wrong with the rows of a file, which may be open already."""
-        if chosen.source.path == self.source.path:
-            self.parts.set_value("problems")
+    def _show_part_of(self, chosen: ChosenData) -> None:
+        """Shows the rows of a file, which may be open already, or what is wrong with them."""
+        if chosen.source.path == self.source.path and self.rows is not None:
+            self.parts.set_value(chosen.part)
             return
         self.open(chosen.source.path, chosen.source)
         if self.source.path == chosen.source.path:
             self._model = chosen.model or self._model
-            self._resumed = _Memory(self.source, part="problems", model=self._model)
+            self._resumed = _Memory(self.source, part=chosen.part, model=self._model)
 
     def _open_copy(self, path: Path) -> None:
         """Goes on with a copy, whose columns mean what they meant in the file."""

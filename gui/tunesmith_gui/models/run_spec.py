@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tunesmith_core.adapter_folders import take_settings
+from tunesmith_core.datafmt.formats import LABELED, STEPS
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import CHOICE_WORDS, SourceSpec
 from tunesmith_gui.tr import core_text, translate
@@ -41,14 +42,25 @@ class AtSetting:
 
 @dataclass(frozen=True, slots=True)
 class ChosenData:
-    """A data file for the Train page, or from there for the Data page, and the model that it was looked at with.
+    """A data file for the Train page, or for the Data page, and the model that it was looked at with.
 
     Attributes:
         model: "" for none; the Train page takes it where it has none itself.
+        part: what the Data page shows of it, "rows" or "problems".
     """
 
     source: SourceSpec
     model: str = ""
+    part: str = "problems"
+
+
+def to_look_at(spec: RunSpec, part: str) -> ChosenData:
+    """The first data file of a run, for the Data page."""
+    source = copy.deepcopy(spec.data.sources[0])
+    if source.format in (LABELED, STEPS):
+        # The Data page knows rows that are written, not labels.
+        source.format, source.columns = "auto", {}
+    return ChosenData(source, spec.model.path, part)
 
 
 def value_text(value: object) -> str:

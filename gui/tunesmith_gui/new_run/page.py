@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +11,10 @@ from PySide6.QtWidgets import QBoxLayout, QGridLayout, QScrollArea, QVBoxLayout,
 
 from tunesmith_core.actions import ACTIONS
 from tunesmith_core.chat_templates import OWN
-from tunesmith_core.datafmt.formats import LABELED, STEPS
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.context import Context
-from tunesmith_gui.models.run_spec import AtSetting, ChosenData, Proposal
+from tunesmith_gui.models.run_spec import AtSetting, ChosenData, Proposal, to_look_at
 from tunesmith_gui.new_run.actions import NewRunActions
 from tunesmith_gui.new_run.data_picker import DataPicker
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
@@ -551,11 +549,7 @@ class NewRunPage(Page):
         dialog.open()
 
     def _show_problems(self) -> None:
-        source = copy.deepcopy(self.form.spec.data.sources[0])
-        if source.format in (LABELED, STEPS):
-            # The Data page knows rows that are written, not labels.
-            source.format, source.columns = "auto", {}
-        self.navigate.emit("data", ChosenData(source, self.form.value("model.path")))
+        self.navigate.emit("data", to_look_at(self.form.spec, "problems"))
 
     def _open_preview(self) -> None:
         sniffed = self.facts.data.sniffed if self.facts.data else None

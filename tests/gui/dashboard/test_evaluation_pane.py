@@ -19,10 +19,12 @@ from tunesmith_core.operations.folder import OperationState
 from tunesmith_core.operations.kinds.evaluate import EVALUATE, EvaluateSpec
 from tunesmith_core.operations.runner import Outcome
 from tunesmith_core.protocol import Event, read_journal
+from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.dashboard import actions as actions_module
 from tunesmith_gui.dashboard.evaluation_card import EvaluationCard
 from tunesmith_gui.dashboard.model import pack
 from tunesmith_gui.dashboard.page import DashboardPage
+from tunesmith_gui.models.run_spec import ChosenData
 from tunesmith_gui.services import operation
 from tunesmith_gui.services.operation import operations
 from tunesmith_gui.widgets.status_chip import StatusChip
@@ -100,9 +102,35 @@ def test_the_verdict_leads_to_another_run(page: DashboardPage, qtbot: Any) -> No
     name, proposal = asked.args
     assert (name, proposal.settings) == ("train", ("schedule.max_steps",))
     assert (proposal.spec.schedule.max_steps, proposal.spec.name) == (10, "")
+
+
+def test_a_look_at_the_rows_opens_the_data_and_no_form(page: DashboardPage, qtbot: Any) -> None:
+    gain = {"mean": 0.41, "low": 0.33, "high": 0.49, "rows": 40}
+    alike = {"mean": 0.0, "low": -0.01, "high": 0.01, "rows": 40}
+    tell(
+        page,
+        *(("eval", {"step": step, "loss": loss}) for step, loss in ((0, 2.0), (30, 1.0))),
+        ("comparison", {"step": 30, "improvement": gain, "dependence": alike}),
+    )
+    page._drop_banner()
+    page._repaint()
+    assert "No improvement that depends on the question" in texts(page)
+    buttons = {each.text(): each for each in page.findChildren(QPushButton)}
+    assert page.spec is not None
+    source = page.spec.data.sources[0]
+    source.columns, said = {"prompt": "a", "completion": "b"}, []
+    page.notify.connect(lambda *words: said.append(words))
     with qtbot.waitSignal(page.navigate, timeout=2000) as asked:
-        page.ask("next:1")
-    assert asked.args[1].spec.schedule.max_steps == page.spec.schedule.max_steps
+        buttons["Look at the rows"].click()
+    assert asked.args == ["data", ChosenData(source, page.spec.model.path, "rows")]
+    assert said == []
+    page.spec.data.sources.append(SourceSpec(path="/data/more.jsonl"))
+    source.format = "labeled"
+    with qtbot.waitSignal(page.navigate, timeout=2000) as asked:
+        buttons["Look at the rows"].click()
+    shown = asked.args[1].source
+    assert (shown.path, shown.format, shown.columns) == (source.path, "auto", {}), "labels are no rows there"
+    assert said == [("accent", "The run has 2 data sources. This is the first.")]
 
 
 FOUND = {

@@ -72,7 +72,14 @@ def test_a_sample_without_a_word_says_so(page: DashboardPage) -> None:
         assert [each.property("tone") for each in empty] == ["muted"]
 
 
-WIDE = {"lost": "\ufffd" * 70, "rule": "=" * 90, "box": "─" * 80, "digits": "0" * 99, "W": "W" * 99, "ﷺ": "\ufdfd" * 99}
+WIDE = {
+    "lost": "\ufffd" * 70,
+    "rule": "=" * 90,
+    "box": "─" * 80,
+    "digits": "0" * 99,
+    "W": "W" * 99,
+    "ligature": "\ufdfd" * 99,
+}
 
 
 @pytest.mark.parametrize("text", WIDE.values(), ids=WIDE)

@@ -260,6 +260,27 @@ class TestRecognition:
         page.on_shown(ChosenData(SourceSpec(path=str(path)), ""))
         assert (page.parts.value, page.rows) == ("problems", rows), "it is open"
 
+    def test_the_rows_of_a_run_are_shown_or_why_there_are_none(
+        self, qtbot: QtBot, page: DataPage, table: Path, tmp_path: Path
+    ) -> None:
+        columns = {"prompt": "Best answer", "completion": "Question text"}
+        asked = ChosenData(SourceSpec(path=str(table), format="prompt-completion", columns=columns), "", "rows")
+        page.on_shown(asked)
+        qtbot.waitUntil(lambda: page.rows is not None and page.rows.is_complete, timeout=PATIENCE_MS)
+        assert (page.parts.value, page.source.columns) == ("rows", columns)
+        page.parts.set_value("problems")
+        page.on_shown(asked)
+        assert page.parts.value == "rows", "it is open"
+        gone = tmp_path / "gone.csv"
+        for _time in range(2):
+            page.on_shown(ChosenData(SourceSpec(path=str(gone)), "", "rows"))
+            qtbot.waitUntil(lambda: page.data is not None, timeout=PATIENCE_MS)
+            assert "No such file" in message_of(page).accessibleDescription()
+        gone.write_text(table.read_text())
+        page.on_shown(ChosenData(SourceSpec(path=str(gone)), "", "rows"))
+        qtbot.waitUntil(lambda: page.rows is not None and page.rows.is_complete, timeout=PATIENCE_MS)
+        assert page.parts.value == "rows", "it is looked at again"
+
     def test_a_row_of_a_table_that_cannot_be_read_says_why(self, opened: Open, tmp_path: Path) -> None:
         path = tmp_path / "a.csv"
         path.write_text("question,answer\na,b\na,b,c,d\n")
