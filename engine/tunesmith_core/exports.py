@@ -20,7 +20,9 @@ from tunesmith_core.operations.kinds.export import ExportFormat, ExportSpec
 from tunesmith_core.packed_weights import Layout
 from tunesmith_core.protocol import read_journal
 from tunesmith_core.runs import ADAPTER_FILES, Run, RunState, RunStatus, display_name, slug
-from tunesmith_core.safetensors_header import BITS, Tensor
+from tunesmith_core.safetensors_header import BITS, Tensor, read_header
+from tunesmith_core.shared_layers import type_without_merged
+from tunesmith_core.trained_parts import FULL
 
 CHECKPOINT_WEIGHTS = "adapter.safetensors"
 """The trained weights of a checkpoint."""
@@ -165,6 +167,29 @@ def base_without_gguf(run: Run) -> str:
     model = run.load_spec().model
     folder = local_folder(model.path, model.revision)
     return type_without_gguf(folder) if folder is not None else ""
+
+
+def base_without_merged(run: Run) -> str:
+    """Return the type of a run's base model that can't hold its adapter, "" where it may or isn't known.
+
+    Raises:
+        TunesmithError: what `load_spec`, `local_folder` and `type_without_merged` find.
+    """
+    spec = run.load_spec()
+    folder = local_folder(spec.model.path, spec.model.revision)
+    if folder is None or spec.adapter.kind == FULL:
+        return ""
+    return type_without_merged(folder, _adapted(run))
+
+
+def _adapted(run: Run) -> set[str]:
+    """Return the names of the tensors of a run's adapter, none where it can't be read: the export says why."""
+    try:
+        _, folder = chosen_weights(run, 0)
+        paths = made_weights(folder) if folder == run.adapter_path else checkpoint_weights(folder)
+        return {name for path in paths for name in read_header(path)}
+    except TunesmithError:
+        return set()
 
 
 def formats_of(objective: str) -> tuple[ExportFormat, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import write_safetensors
 from tests.run_adapter import make_adapter
 from tunesmith_core import exports, gguf_types, other_programs
 from tunesmith_core.errors import UserError
@@ -222,6 +223,54 @@ def test_the_types_that_never_become_gguf_are_known_from_the_config(
     spec = make_spec("a")
     spec.model.path = str(model_folder)
     assert exports.base_without_gguf(create_run(spec)) == without
+
+
+NAME = "base_model.model.model.layers.{}.{}.lora_A.weight"
+
+
+@pytest.mark.parametrize(
+    ("config", "layers", "part", "without"),
+    [
+        ({"model_type": "zamba2"}, (2, 5), "shared_transformer.self_attn.q_proj", "zamba2"),
+        ({"model_type": "zamba2", "num_mem_blocks": 2}, (2, 5, 8), "shared_transformer.self_attn.q_proj", "zamba2"),
+        ({"model_type": "zamba2", "num_mem_blocks": 2}, (2, 5), "shared_transformer.self_attn.q_proj", ""),
+        ({"model_type": "zamba2"}, (2, 5), "mamba.in_proj", ""),
+        ({"model_type": "zamba"}, (2, 5), "shared_transf.self_attn.q_proj", "zamba"),
+        ({"model_type": "llama"}, (2, 5), "shared_transf.self_attn.q_proj", ""),
+    ],
+)
+def test_an_adapter_of_shared_layers_is_known_to_have_no_merged_model(
+    config: dict[str, object],
+    layers: tuple[int, ...],
+    part: str,
+    without: str,
+    make_spec: Make,
+    model_folder: Path,
+) -> None:
+    (model_folder / "config.json").write_text(json.dumps(config))
+    spec = make_spec("a")
+    spec.model.path = str(model_folder)
+    run = create_run(spec)
+    assert exports.base_without_merged(run) == "", "nothing is trained"
+    end(run)
+    assert exports.base_without_merged(run) == "", "the adapter can't be read"
+    write_safetensors(run.adapter_path / "adapter_model.safetensors", {NAME.format(n, part): [2, 4] for n in layers})
+    assert exports.base_without_merged(run) == without
+    spec.adapter.kind = "full"
+    assert exports.base_without_merged(create_run(spec)) == ""
+
+
+def test_the_newest_checkpoint_tells_where_no_adapter_is_finished(make_spec: Make, model_folder: Path) -> None:
+    (model_folder / "config.json").write_text(json.dumps({"model_type": "zamba"}))
+    spec = make_spec("a")
+    spec.model.path = str(model_folder)
+    run = create_run(spec)
+    end(run, 10, status="failed")
+    shapes = {NAME.format(layer, "shared_transf.self_attn.q_proj"): [2, 4] for layer in (2, 5)}
+    write_safetensors(exports.saved_steps(run)[10] / exports.CHECKPOINT_WEIGHTS, shapes)
+    assert exports.base_without_merged(run) == "zamba"
+    spec.model.path = "org/name"
+    assert exports.base_without_merged(create_run(spec)) == ""
 
 
 def test_of_a_model_that_is_not_here_no_type_is_known(make_spec: Make) -> None:

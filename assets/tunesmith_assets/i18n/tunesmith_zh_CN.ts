@@ -17550,6 +17550,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>这里没有 GGUF：Tunesmith 无法为 %1 类型的模型生成 GGUF。</translation>
     </message>
     <message>
+        <source>A merged model is missing here: in models of type %1 layers share weights, and the adapter changes them differently in each layer.</source>
+        <translation>此处没有合并模型：%1 类型的模型中，各层共享权重，而适配器在每一层对它们的改动不同。</translation>
+    </message>
+    <message>
         <source>Restore the base model</source>
         <translation>恢复基础模型</translation>
     </message>

@@ -80,6 +80,15 @@ class ExportForm(QWidget):
         self.missing = SafeLabel(without, role="caption", tone="muted", wrap=True, parent=self)
         self.missing.setVisible(bool(facts.without_gguf))
         formats.addWidget(self.missing)
+        shared = self.tr(
+            "A merged model is missing here: in models of type %1 layers share weights, and the adapter changes them "
+            "differently in each layer."
+        )
+        self.unmerged = SafeLabel(
+            fill(shared, facts.without_merged), role="caption", tone="muted", wrap=True, parent=self
+        )
+        self.unmerged.setVisible(bool(facts.without_merged))
+        formats.addWidget(self.unmerged)
         self.restore = button(self.tr("Restore the base model"), self.restore_asked.emit, parent=self)
         formats.addWidget(self.restore, 0, Qt.AlignmentFlag.AlignLeft)
         column.addLayout(formats)

@@ -16,6 +16,7 @@ from tunesmith_core.exports import (
     Size,
     base_layout,
     base_without_gguf,
+    base_without_merged,
     export_folder,
     folder_name,
     formats_of,
@@ -58,6 +59,7 @@ class Facts:
         formats: that the run can be exported in.
         is_full: whether the whole model was trained, which has no adapter.
         without_gguf: type of the model where that is why there is no GGUF, else "".
+        without_merged: type of the model where that is why there is no merged model, else "".
     """
 
     run: Run
@@ -71,6 +73,7 @@ class Facts:
     formats: tuple[ExportFormat, ...] = FORMATS
     is_full: bool = False
     without_gguf: str = ""
+    without_merged: str = ""
 
 
 def _left_out(adapter: str, without_gguf: str) -> tuple[ExportFormat, ...]:
@@ -88,10 +91,10 @@ def look(run: Run) -> Facts:
     """
     spec = run.load_spec()
     is_full = spec.adapter.kind == FULL
-    layout, problem, without_gguf = Layout({}), None, ""
+    layout, problem, without_gguf, without_merged = Layout({}), None, "", ""
     try:
         layout = base_layout(run)
-        without_gguf = base_without_gguf(run)
+        without_gguf, without_merged = base_without_gguf(run), base_without_merged(run)
     except TunesmithError as error:
         problem = error
     sizes = whole_sizes(layout)
@@ -100,7 +103,7 @@ def look(run: Run) -> Facts:
     recommended = gguf_types.recommended_type(num_parameters)
     saved = saved_weights(run)
     formats = formats_of(spec.objective.kind)
-    left_out = _left_out(spec.adapter.kind, without_gguf)
+    left_out = (*_left_out(spec.adapter.kind, without_gguf), *(["merged"] if without_merged else []))
     return Facts(
         run,
         display_name(run),
@@ -113,6 +116,7 @@ def look(run: Run) -> Facts:
         tuple(each for each in formats if each not in left_out),
         is_full,
         without_gguf if "gguf" in formats else "",
+        without_merged,
     )
 
 

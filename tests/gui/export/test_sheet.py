@@ -13,6 +13,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QPushButton, QWidget
 
+from tests.conftest import write_safetensors
 from tests.gui.conftest import IdleTask, settle
 from tests.gui.dashboard.conftest import open_dashboard as open_dashboard
 from tests.gui.layout_checks import clipped, unnamed
@@ -133,6 +134,22 @@ def test_a_type_without_gguf_begins_with_the_merged_model_and_says_why(
     is_told = "GGUF is missing here: Tunesmith can't write it for models of type kimi_linear." in texts(sheet)
     assert is_told == form.missing.isVisible() == ("gguf" not in formats)
     assert started(sheet, service).spec.format == formats[0]
+    sheet.reject()
+
+
+def test_shared_layers_have_no_merged_model_and_the_sheet_says_why(
+    context: Any, service: ExportService, run: Run, window: MainWindow, qtbot: Any
+) -> None:
+    config = Path(run.load_spec().model.path) / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"model_type": "zamba2"}))
+    name = "base_model.model.model.layers.{}.shared_transformer.self_attn.q_proj.lora_A.weight"
+    write_safetensors(run.adapter_path / "adapter_model.safetensors", {name.format(each): [2, 4] for each in (2, 5)})
+    sheet = opened(context, run, window, qtbot)
+    assert sheet.form is not None
+    assert sheet.form.draft.facts.formats == ("adapter",)
+    assert "A merged model is missing here: in models of type zamba2 layers share weights" in texts(sheet)
+    assert sheet.form.unmerged.isVisible()
+    assert started(sheet, service).spec.format == "adapter"
     sheet.reject()
 
 
