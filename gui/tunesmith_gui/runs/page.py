@@ -8,11 +8,11 @@ from PySide6.QtCore import QItemSelectionModel, QLocale, QModelIndex, Qt, QTimer
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
+    QApplication,
     QHBoxLayout,
     QHeaderView,
     QLineEdit,
     QStackedWidget,
-    QTableView,
     QVBoxLayout,
     QWidget,
 )
@@ -31,7 +31,7 @@ from tunesmith_gui.runs.model import runs_csv
 from tunesmith_gui.runs.run_card import RunCard
 from tunesmith_gui.runs.sparkline import SparklineDelegate
 from tunesmith_gui.runs.state_cell import StateDelegate
-from tunesmith_gui.runs.table import ROW_ROLE, Column, RunFilter, RunTableModel
+from tunesmith_gui.runs.table import ROW_ROLE, Column, RunFilter, RunTable, RunTableModel
 from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill
@@ -79,6 +79,9 @@ class RunsPage(Page):
         self._later.setSingleShot(True)
         self._later.setInterval(_LIVE_REFRESH_MS)
         self._later.timeout.connect(self._refresh)
+        self._card_later = QTimer(self)
+        self._card_later.setSingleShot(True)
+        self._card_later.timeout.connect(self._show_card)
         column = QVBoxLayout(self)
         column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 3)
         column.setSpacing(SPACE * 2)
@@ -179,8 +182,8 @@ class RunsPage(Page):
         column.addLayout(self._build_actions(holder))
         return holder
 
-    def _build_table(self, parent: QWidget) -> QTableView:
-        table = QTableView(parent)
+    def _build_table(self, parent: QWidget) -> RunTable:
+        table = RunTable(parent)
         table.setAccessibleName(self.tr("Runs"))
         table.setModel(self.proxy)
         table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
@@ -367,7 +370,11 @@ class RunsPage(Page):
         self._chosen.setText(self.tr("%n selected", "", len(rows)) if len(rows) > 1 else "")
         if rows:
             self.card.show_row(rows[0], self.context.runs.place(rows[0].id))
-        self._show_card()
+        if rows and self.table.is_pressed and self.card.isHidden():
+            # It moves the columns, and the second click of a double click is to find the same run.
+            self._card_later.start(QApplication.doubleClickInterval())
+        else:
+            self._show_card()
 
     def _activated(self, index: QModelIndex) -> None:
         self.navigate.emit("dashboard", index.data(ROW_ROLE).id)

@@ -18,6 +18,8 @@ from PySide6.QtCore import (
     QSortFilterProxyModel,
     Qt,
 )
+from PySide6.QtGui import QMouseEvent
+from PySide6.QtWidgets import QTableView
 
 from tunesmith_core.runs import RunState
 from tunesmith_gui import tr
@@ -171,6 +173,22 @@ class RunTableModel(QAbstractTableModel):
             case Column.SIZE:
                 return tr.size(row.size_bytes) if row.size_bytes else ""
         return ""
+
+
+class RunTable(QTableView):
+    """A table that knows whether the mouse selects.
+
+    Attributes:
+        is_pressed: a mouse button goes down right now.
+    """
+
+    is_pressed = False
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        """Selects as ever."""
+        self.is_pressed = True
+        super().mousePressEvent(event)
+        self.is_pressed = False
 
 
 class RunFilter(QSortFilterProxyModel):

@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PySide6.QtCore import QEvent, QPointF, Qt
+from PySide6.QtGui import QMouseEvent
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication
 
+from tests.gui.conftest import settle
 from tests.gui.run_folders import make_run, texts
 from tunesmith_core import trash
 from tunesmith_core.runs import Run, RunState
@@ -19,12 +24,15 @@ from tunesmith_gui.runs.compare import CompareDialog, load_compared
 from tunesmith_gui.runs.model import differing_settings, runs_csv
 from tunesmith_gui.runs.page import RunsPage
 from tunesmith_gui.runs.run_card import RunCard
-from tunesmith_gui.runs.table import Column, RunFilter, RunTableModel
+from tunesmith_gui.runs.table import ROW_ROLE, Column, RunFilter, RunTableModel
 from tunesmith_gui.runs.trash_dialog import TrashDialog
+from tunesmith_gui.shell.main_window import MainWindow
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.confirm import ConfirmDialog
 from tunesmith_gui.widgets.delete_run import erase, move_to_trash
 from tunesmith_gui.widgets.safe_label import SafeLabel
+
+LEFT = Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
 
 
 def test_runs_page_lists_filters_and_opens(context: Any, qtbot: Any) -> None:
@@ -356,3 +364,30 @@ def test_the_same_columns_are_shown_in_each_language(context: Any, qtbot: Any) -
             tr.install_language("en")
     assert shown["en"] == shown["zh_CN"]
     assert len(set(map(tuple, shown["en"]))) > 3
+
+
+@pytest.mark.parametrize("column", [Column.NAME, Column.STATE, Column.CREATED])
+def test_a_double_click_opens_a_run_while_none_is_selected(window: MainWindow, qtbot: Any, column: Column) -> None:
+    for name in ("alpha", "beta", "gamma"):
+        make_run(name, "happy")
+    window.resize(1024, 640)
+    window.show_page("runs")
+    page = window.pages.currentWidget()
+    assert isinstance(page, RunsPage)
+    qtbot.waitUntil(lambda: page.proxy.rowCount() == 3, timeout=10_000)
+    page.table.clearSelection()
+    settle()
+    opened: list[tuple[str, Any]] = []
+    page.navigate.connect(lambda name, argument: opened.append((name, argument)))
+    index = page.proxy.index(1, column)
+    run_id = index.data(ROW_ROLE).id
+    place = page.table.viewport().mapTo(window, page.table.visualRect(index).bottomRight())
+    QTest.mouseClick(page.table.viewport(), *LEFT, page.table.viewport().mapFrom(window, place))
+    settle()
+    # QTest.mouseDClick would press once more before it, as no mouse does.
+    second = window.childAt(place)
+    at, in_window = QPointF(second.mapFrom(window, place)), QPointF(place)
+    kind, (button, no_key) = QEvent.Type.MouseButtonDblClick, LEFT
+    QApplication.sendEvent(second, QMouseEvent(kind, at, in_window, button, button, no_key))
+    assert opened == [("dashboard", run_id)]
+    qtbot.waitUntil(lambda: not page.card.isHidden())
