@@ -27,7 +27,7 @@ CODES: dict[str, ErrorCode] = {
         "The experts get no adapter",
         "Experts that are stored in one weight support only LoRA in all layers, without DoRA, dropout and special "
         "initial values. The run trains the other layers.",
-        "To train the experts too, turn these settings off. To leave them out silently, name the modules.",
+        "To leave the experts out without this warning, name the modules that get an adapter.",
     ),
     "spec-invalid": ErrorCode(
         USER,
