@@ -1,4 +1,4 @@
-"""What a plan says of a base model: that it comes quantized, that its experts stay as they are, which names it lacks."""
+"""What a plan says of a base model: that it comes quantized, that its experts stay as they are, names it lacks."""
 
 from __future__ import annotations
 

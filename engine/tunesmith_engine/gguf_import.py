@@ -63,7 +63,7 @@ def import_gguf(source: Path, target: Path) -> dict[str, Any]:  # Any: JSON valu
 def _convert_or_explain(source: Path, folder: Path) -> None:
     """Convert; what the reader can't make sense of is said of the file, whatever exception says so.
 
-    It is the file's fault only where something is missing from it: transformers also fails at files that llama.cpp runs.
+    It is the file's fault only where something is missing: transformers also fails at files that llama.cpp runs.
     """
     try:
         _convert(source, folder)
@@ -79,18 +79,19 @@ def _convert_or_explain(source: Path, folder: Path) -> None:
         known = translate(error)
         if known.code != "bug":
             raise known from error
-        told = {"source": source, "error": f"{type(error).__name__}: {error}"}
+        reason = f"{type(error).__name__}: {error}"
         if architecture := _architecture_of_whole(source):
             raise TunesmithError(
                 "model-files-missing-or-corrupt",
-                "{source}: nothing is missing from the file, but transformers can't read this {architecture} model from "
-                "it: {error}",
+                "{source}: nothing is missing from the file, but transformers can't read this {architecture} model "
+                "from it: {error}",
                 hint=USE_ORIGINAL,
                 context=known.context,
+                source=source,
                 architecture=architecture,
-                **told,
+                error=reason,
             ) from error
-        message = Message("{source}: the file can't be converted: {error}", **told)
+        message = Message("{source}: the file can't be converted: {error}", source=source, error=reason)
         raise TunesmithError("model-files-missing-or-corrupt", message, context=known.context) from error
 
 
