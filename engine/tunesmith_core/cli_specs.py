@@ -17,17 +17,18 @@ from tunesmith_core import (
     devices,
     held_out,
     measured,
+    model_notes,
     planner,
     preflight,
     presets,
     rewards,
     terminal,
-    unquantized,
 )
 from tunesmith_core.errors import EXIT_DONE, TunesmithError, UserError
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.measured import Time
 from tunesmith_core.messages import Message, joined, said
+from tunesmith_core.model_cards import read_model_card
 from tunesmith_core.model_folder import base_folder
 from tunesmith_core.objectives import REINFORCEMENT
 from tunesmith_core.operations.kinds.engine import PLAN_CHECK, PREVIEW, WORKBOOK_HEAD, HeadSpec, PreviewSpec
@@ -36,7 +37,6 @@ from tunesmith_core.operations.runner import conduct
 from tunesmith_core.spec import RunSpec, idle_note
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_core.teachers import teacher_note
-from tunesmith_core.unmatched_names import unmatched
 
 VERDICTS = {
     "fits": Message("The run fits."),
@@ -105,8 +105,7 @@ def plan(arguments: Namespace) -> int:
         *preflight.pair_notes(spec),
         *preflight.class_notes(spec),
         teacher_note(spec),
-        unquantized.note(base_folder(spec.model.path, spec.model.revision), spec),
-        *(each.message for each in unmatched(spec, preflight.check_model(spec).shapes)),
+        *model_notes.notes(read_model_card(base_folder(spec.model.path, spec.model.revision)), spec),
         *looked.get("notes", ()),
     )
     notes = list(dict.fromkeys(note for note in possible if note))

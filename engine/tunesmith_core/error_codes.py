@@ -27,7 +27,7 @@ CODES: dict[str, ErrorCode] = {
         "The experts get no adapter",
         "Experts that are stored in one weight support only LoRA in all layers, without DoRA, dropout and special "
         "initial values. The run trains the other layers.",
-        "To train the experts too, turn these settings off. To leave them out silently, name the modules.",
+        "To leave the experts out without this warning, name the modules that get an adapter.",
     ),
     "spec-invalid": ErrorCode(
         USER,
@@ -147,7 +147,7 @@ CODES: dict[str, ErrorCode] = {
         ENVIRONMENT,
         "This kind of model can't be trained here",
         "Tunesmith trains decoders, which write a text token by token. Encoders such as BERT and encoder-decoders such "
-        "as T5 work differently.",
+        "as T5 work differently. Models that need code of their own can't be loaded, since it is never run.",
         "Choose a decoder, such as a Llama, Qwen, Gemma or Mistral model.",
     ),
     "chat-template-tokens-missing": ErrorCode(

@@ -376,7 +376,7 @@ class AdapterSpec:
         label="Dropout",
         meaning=(
             "Share of adapter inputs that training ignores at random. 0.05 to 0.1 limits overfitting on little "
-            "data, 0 is fastest."
+            "data, 0 is fastest. Above 0, a mixture's experts get no adapter."
         ),
         minimum=0.0,
         maximum=0.95,
@@ -420,7 +420,7 @@ class AdapterSpec:
         label="DoRA",
         meaning=(
             "Also learns how strong each weight row is, which can come closer to full fine-tuning. Together with "
-            "dropout it runs in plain PyTorch."
+            "dropout it runs in plain PyTorch. With DoRA, a mixture's experts get no adapter."
         ),
         effect="Learns a little more, is slower and needs more memory.",
     )

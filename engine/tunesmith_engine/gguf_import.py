@@ -21,6 +21,8 @@ GGUF_MAGIC = b"GGUF"
 NOT_READ = ("GGUF model with architecture", "ignore_mismatched_sizes")
 """What transformers says of an architecture that it doesn't read, or whose sizes it doesn't take from the file."""
 
+USE_ORIGINAL = Message("Use the original folder of the model, with safetensors files.")
+
 
 def import_gguf(source: Path, target: Path) -> dict[str, Any]:  # Any: JSON values
     """Convert a GGUF file to bfloat16 safetensors.
@@ -59,7 +61,10 @@ def import_gguf(source: Path, target: Path) -> dict[str, Any]:  # Any: JSON valu
 
 
 def _convert_or_explain(source: Path, folder: Path) -> None:
-    """Convert; what the reader can't make sense of is the file's fault, whatever exception says so."""
+    """Convert; what the reader can't make sense of is said of the file, whatever exception says so.
+
+    It is the file's fault only where something is missing: transformers also fails at files that llama.cpp runs.
+    """
     try:
         _convert(source, folder)
     except Exception as error:
@@ -67,17 +72,37 @@ def _convert_or_explain(source: Path, folder: Path) -> None:
             raise TunesmithError(
                 "model-files-missing-or-corrupt",
                 "{source}: models of the architecture {architecture} can't be imported from GGUF files.",
-                hint="Use the original folder of the model, with safetensors files.",
+                hint=USE_ORIGINAL,
                 source=source,
                 architecture=GGUFReader(source).fields["general.architecture"].contents(),
             ) from error
         known = translate(error)
         if known.code != "bug":
             raise known from error
-        message = Message(
-            "{source}: the file can't be converted: {error}", source=source, error=f"{type(error).__name__}: {error}"
-        )
+        reason = f"{type(error).__name__}: {error}"
+        if architecture := _architecture_of_whole(source):
+            raise TunesmithError(
+                "model-files-missing-or-corrupt",
+                "{source}: nothing is missing from the file, but transformers can't read this {architecture} model "
+                "from it: {error}",
+                hint=USE_ORIGINAL,
+                context=known.context,
+                source=source,
+                architecture=architecture,
+                error=reason,
+            ) from error
+        message = Message("{source}: the file can't be converted: {error}", source=source, error=reason)
         raise TunesmithError("model-files-missing-or-corrupt", message, context=known.context) from error
+
+
+def _architecture_of_whole(source: Path) -> str | None:
+    """Return what a file names as its model's architecture; None where a weight, or more, is missing from the file."""
+    try:
+        # The weights are mapped by it, which fails for those that the file ends before.
+        return str(GGUFReader(source).fields["general.architecture"].contents())
+    except Exception:
+        # A damaged file makes the reader fail in any way.
+        return None
 
 
 def _convert(source: Path, folder: Path) -> None:

@@ -99,6 +99,21 @@ def test_equal_is_said_only_where_every_next_token_is_the_same(agreement: float,
     assert export_proof.title(PROOF | {"agreement": agreement, "mean_kl": nats}) == words
 
 
+@pytest.mark.parametrize(
+    ("by_format", "causes", "words"),
+    [
+        (2.7e-5, ["rounding"], "Verified: only rounding differs"),
+        (1.2e-7, ["rounding"], "Verified: only rounding differs"),
+        (1.4e-8, ["rounding"], "Verified equal"),
+        (2.7e-5, ["positions"], "Verified: only stretched positions differ"),
+    ],
+)
+def test_numbers_that_the_format_changes_are_not_called_equal(by_format: float, causes: list[str], words: str) -> None:
+    """A mixture in bfloat16: all of 160 next tokens were the same, and 3% of others were not."""
+    proof = PROOF | {"mean_kl": 2.7e-5, "causes": causes, "rounding": {"mean_kl": by_format}}
+    assert export_proof.title(proof) == words
+
+
 def test_answers_that_change_are_told_with_their_figures() -> None:
     assert export_proof.changed_answers({"mean_kl": export_proof.TOLD_NATS, "agreement": 0.9}) is None
     told = export_proof.changed_answers({"mean_kl": 0.54, "agreement": 0.69})

@@ -18,12 +18,13 @@ from safetensors import SafetensorError
 from tests.engine.conftest import after_step, events, result_of, step_losses, train
 from tunesmith_core import memory_limits
 from tunesmith_core.environments import module_command
-from tunesmith_core.errors import UserError
+from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.failures import translate
 from tunesmith_engine.host import Host
 from tunesmith_engine.methods.sft import SupervisedFineTuning
+from tunesmith_engine.model.load import load_config
 from tunesmith_engine.train import assembly as assembly_module
 from tunesmith_engine.train import loop as loop_module
 
@@ -58,6 +59,9 @@ def _garble_config(folder: Path) -> None:
     (folder / "config.json").write_text("{")
 
 
+OWN_CODE = {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}
+
+
 def _change_config(**changes: object) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
         path = folder / "config.json"
@@ -83,6 +87,7 @@ def _remove_tokenizer(folder: Path) -> None:
         (_garble_weights, "model-files-missing-or-corrupt", 2),
         (_garble_config, "model-files-missing-or-corrupt", 2),
         (_change_config(model_type="brandnew"), "transformers-version-mismatch", 3),
+        (_change_config(model_type="brandnew", auto_map=OWN_CODE), "model-kind-unsupported", 3),
         (_change_config(num_hidden_layers=3), "model-files-missing-or-corrupt", 2),
         (_change_config(hidden_size=32), "model-files-missing-or-corrupt", 2),
         (_remove_template, "dataset-chat-template-missing", 2),
@@ -120,7 +125,7 @@ def test_code_in_a_model_folder_never_runs(tiny_spec: MakeSpec, new_run: NewRun,
     proof = own_model.parent / "ran"
     (own_model / "evil.py").write_text(f"open({str(proof)!r}, 'w').close()\n")
     _change_config(
-        auto_map={"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"},
+        auto_map=OWN_CODE,
         trust_remote_code=True,
         _attn_implementation_internal="evil/kernel",
         attn_implementation="evil/kernel",
@@ -128,6 +133,15 @@ def test_code_in_a_model_folder_never_runs(tiny_spec: MakeSpec, new_run: NewRun,
     run = new_run(tiny_spec(model={"path": str(own_model)}))
     assert train(run) == 0, result_of(run)
     assert not proof.exists()
+
+
+def test_a_model_that_needs_code_of_its_own_is_not_called_newer(own_model: Path) -> None:
+    _change_config(model_type="brandnew", auto_map=OWN_CODE)(own_model)
+    with pytest.raises(TunesmithError, match="needs code of its own") as refusal:
+        load_config(own_model)
+    assert "Tunesmith never runs" in refusal.value.message
+    assert "update" not in refusal.value.hint
+    assert "without code of its own" in refusal.value.hint
 
 
 @pytest.mark.parametrize(

@@ -1368,10 +1368,6 @@ Click a symbol in the legend to hide its line.</source>
         <translation>无法训练这种类型的模型</translation>
     </message>
     <message>
-        <source>Tunesmith trains decoders, which write a text token by token. Encoders such as BERT and encoder-decoders such as T5 work differently.</source>
-        <translation>Tunesmith 训练逐个词元生成文本的解码器模型。BERT 等编码器和 T5 等编码器-解码器模型的工作方式不同。</translation>
-    </message>
-    <message>
         <source>Choose a decoder, such as a Llama, Qwen, Gemma or Mistral model.</source>
         <translation>请选择解码器模型，例如 Llama、Qwen、Gemma 或 Mistral 系列。</translation>
     </message>
@@ -3920,10 +3916,6 @@ The report is in {path}.</source>
         <translation>Dropout</translation>
     </message>
     <message>
-        <source>Share of adapter inputs that training ignores at random. 0.05 to 0.1 limits overfitting on little data, 0 is fastest.</source>
-        <translation>训练时随机忽略的适配器输入比例。数据少时用 0.05 到 0.1 可减轻过拟合，0 最快。</translation>
-    </message>
-    <message>
         <source>Target modules</source>
         <translation>目标模块</translation>
     </message>
@@ -4367,10 +4359,6 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>合并存放在一个权重中的专家只支持作用于所有层的 LoRA，不支持 DoRA、dropout 和特殊初始值。本次运行训练其他层。</translation>
     </message>
     <message>
-        <source>To train the experts too, turn these settings off. To leave them out silently, name the modules.</source>
-        <translation>若也要训练专家，请关闭这些设置。若不想再看到此提示，请写明模块名称。</translation>
-    </message>
-    <message>
         <source>The run has not saved a model yet</source>
         <translation>该运行还没有保存过模型</translation>
     </message>
@@ -4489,6 +4477,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>Choose JSONL, JSON, CSV, TSV, Excel, Parquet, Arrow, PDF, Word, HTML, text or Markdown, or a ZIP, gz or zst file of these.</source>
         <translation>请选择 JSONL、JSON、CSV、TSV、Excel、Parquet、Arrow、PDF、Word、HTML、文本或 Markdown 文件，或包含这些文件的 ZIP、gz、zst 文件。</translation>
+    </message>
+    <message>
+        <source>Choose a version of the model that works without code of its own, or another model.</source>
+        <translation>请选择不需要自带代码也能运行的模型版本，或选择其他模型。</translation>
     </message>
     <message>
         <source>Choose another base model, such as a Llama, Qwen, Gemma or Mistral model.</source>
@@ -5081,6 +5073,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>On held-out pairs the model now prefers the better answer in {after} (before: {before}).</source>
         <translation>在留出的偏好对上，模型现在有 {after} 偏好较好的回答（训练前：{before}）。</translation>
+    </message>
+    <message>
+        <source>Only LoRA can adapt them: choose LoRA to train them too.</source>
+        <translation>只有 LoRA 能用于专家：若也要训练专家，请选择 LoRA。</translation>
     </message>
     <message>
         <source>Only the first {number:,} rows were searched for duplicates.</source>
@@ -5755,6 +5751,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>模型反复看到少数几行：{num_rows} 行训练数据中只有 {num_distinct} 行各不相同。</translation>
     </message>
     <message>
+        <source>The model&apos;s experts are not trained.</source>
+        <translation>此模型的专家不会被训练。</translation>
+    </message>
+    <message>
         <source>The number of problems must be 1 to {most:,}.</source>
         <translation>题目数量必须在 1 到 {most:,} 之间。</translation>
     </message>
@@ -6005,6 +6005,22 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>已验证：仅有舍入差异</translation>
     </message>
     <message>
+        <source>With DoRA they can have no adapter: turn DoRA off to train them too.</source>
+        <translation>使用 DoRA 时专家不能有适配器：若也要训练专家，请关闭 DoRA。</translation>
+    </message>
+    <message>
+        <source>With chosen layers they can have no adapter: leave Layers empty to train them too.</source>
+        <translation>选定层时专家不能有适配器：若也要训练专家，请将“层”留空。</translation>
+    </message>
+    <message>
+        <source>With dropout they can have no adapter: set Dropout to 0 to train them too.</source>
+        <translation>使用 dropout 时专家不能有适配器：若也要训练专家，请将 Dropout 设为 0。</translation>
+    </message>
+    <message>
+        <source>With these initial values they can have no adapter: choose default or gaussian ones to train them too.</source>
+        <translation>使用这种初始值时专家不能有适配器：若也要训练专家，请将初始值设为 default 或 gaussian。</translation>
+    </message>
+    <message>
         <source>Without effect in this run: {settings}.</source>
         <translation>在这次训练中不起作用：{settings}。</translation>
     </message>
@@ -6161,6 +6177,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>第 {line} 行</translation>
     </message>
     <message>
+        <source>llama.cpp rounds where the stretching of positions (YaRN) begins and ends; this model does not. Answers can differ, the more so the longer a text is.</source>
+        <translation>llama.cpp 会对位置拉伸（YaRN）的起点和终点取整，而此模型不会。回答可能有差异，文本越长差异越大。</translation>
+    </message>
+    <message>
         <source>model.new_tokens: these words are one token each already. Remove them: {words}</source>
         <translation>model.new_tokens：这些词各自已经是一个词元，请去掉：{words}</translation>
     </message>
@@ -6231,6 +6251,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>writing</source>
         <translation>生成</translation>
+    </message>
+    <message>
+        <source>{folder}: the model needs code of its own (auto_map in config.json), for transformers doesn&apos;t know the type {model_type}. Tunesmith never runs the code of a model.</source>
+        <translation>{folder}：该模型需要自带的代码（config.json 中的 auto_map），因为 transformers 不认识 {model_type} 类型。Tunesmith 从不运行模型自带的代码。</translation>
     </message>
     <message>
         <source>{folder}: {size:,.1f} GiB more are needed, but only {free:,.1f} GiB are free.</source>
@@ -6631,6 +6655,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>{source}: models of the architecture {architecture} can&apos;t be imported from GGUF files.</source>
         <translation>{source}：无法从 GGUF 文件导入 {architecture} 架构的模型。</translation>
+    </message>
+    <message>
+        <source>{source}: nothing is missing from the file, but transformers can&apos;t read this {architecture} model from it: {error}</source>
+        <translation>{source}：文件是完整的，但 transformers 无法从中读取这个 {architecture} 模型：{error}</translation>
     </message>
     <message>
         <source>{source}: the column &quot;{name}&quot; holds messages as Python writes them. Save them as JSON, in Python with json.dumps.</source>
@@ -8391,6 +8419,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>请在每个位置保存更多词元，最多 20 个。本程序写回答时保存 16 个。</translation>
     </message>
     <message>
+        <source>To leave the experts out without this warning, name the modules that get an adapter.</source>
+        <translation>若要不训练专家又不看到此提示，请写明要加适配器的模块名称。</translation>
+    </message>
+    <message>
         <source>The base model is in the trash</source>
         <translation>基础模型在回收站中</translation>
     </message>
@@ -8401,6 +8433,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Restore the model. On the command line, tunesmith trash lists it.</source>
         <translation>请恢复该模型。在命令行中可用 tunesmith trash 列出它。</translation>
+    </message>
+    <message>
+        <source>Tunesmith trains decoders, which write a text token by token. Encoders such as BERT and encoder-decoders such as T5 work differently. Models that need code of their own can&apos;t be loaded, since it is never run.</source>
+        <translation>Tunesmith 训练逐个词元生成文本的解码器模型。BERT 等编码器和 T5 等编码器-解码器模型的工作方式不同。需要自带代码的模型无法加载，因为这些代码从不运行。</translation>
     </message>
     <message>
         <source>There is another folder in its place</source>
@@ -10205,10 +10241,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>llama.cpp renders the chat template in another way</source>
         <translation>llama.cpp 渲染对话模板的结果不同</translation>
-    </message>
-    <message>
-        <source>llama.cpp rounds where the stretching of positions (YaRN) begins and ends; this model does not. Answers to long texts differ.</source>
-        <translation>llama.cpp 会对位置拉伸（YaRN）的起点和终点取整，而此模型不会。对长文本的回答会有差异。</translation>
     </message>
     <message>
         <source>llama.cpp stretches positions in another way, which changes the answers: {agreement} of the next tokens are the same as in the trained model.</source>
@@ -12017,10 +12049,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{name!r} is not NAME=VALUE.</source>
         <translation>{name!r} 不是“名称=值”的形式。</translation>
-    </message>
-    <message>
-        <source>{names} get no adapter.</source>
-        <translation>{names} 没有适配器。</translation>
     </message>
     <message>
         <source>{names} is too old for PyTorch, which needs a GTX 1000 or newer.</source>
@@ -14343,6 +14371,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>起点</translation>
     </message>
     <message>
+        <source>Share of adapter inputs that training ignores at random. 0.05 to 0.1 limits overfitting on little data, 0 is fastest. Above 0, a mixture&apos;s experts get no adapter.</source>
+        <translation>训练时随机忽略的适配器输入比例。数据少时用 0.05 到 0.1 可减轻过拟合，0 最快。大于 0 时，混合专家模型的专家没有适配器。</translation>
+    </message>
+    <message>
         <source>Rank per module</source>
         <translation>各模块的秩</translation>
     </message>
@@ -14359,8 +14391,8 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>alpha 与其他模块不同的模块，写法与秩相同。alpha 会除以该模块自己的秩。</translation>
     </message>
     <message>
-        <source>Also learns how strong each weight row is, which can come closer to full fine-tuning. Together with dropout it runs in plain PyTorch.</source>
-        <translation>同时学习每一行权重的强度，效果可以更接近全量微调。与 dropout 同时使用时以普通 PyTorch 运行。</translation>
+        <source>Also learns how strong each weight row is, which can come closer to full fine-tuning. Together with dropout it runs in plain PyTorch. With DoRA, a mixture&apos;s experts get no adapter.</source>
+        <translation>同时学习每一行权重的强度，效果可以更接近全量微调。与 dropout 同时使用时以普通 PyTorch 运行。使用 DoRA 时，混合专家模型的专家没有适配器。</translation>
     </message>
     <message>
         <source>Initial values</source>

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunesmith_core.messages import Message
+from tunesmith_core.model_notes import untrained_experts
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.trained_parts import FULL
 
@@ -91,8 +92,9 @@ class Method:
             return []
         from tunesmith_engine.model.targets import experts_left_out
 
-        names = ", ".join(experts_left_out(model, spec.adapter))
-        return [("experts-without-adapter", Message("{names} get no adapter.", names=names))] if names else []
+        if not experts_left_out(model, spec.adapter):
+            return []
+        return [("experts-without-adapter", untrained_experts(spec.adapter))]
 
     def objective(self, spec: RunSpec) -> Objective | None:
         """Return what is minimised, where that is a function of the log-probabilities of tokens.

@@ -207,13 +207,14 @@ def _finished(model: DashboardModel, folder: Path, ask: Ask, parent: QWidget) ->
         actions.insert(0, (core_text(ACTIONS[RAISE_CONTEXT].label), partial(ask, f"fix:{RAISE_CONTEXT}")))
         title = translate("Dashboard", "Finished, but most answers were cut before their end")
     tone: Tone = "warn" if model.lost_ends or verdict.outcome in DISAPPOINTING else "ok"
-    text = "\n\n".join([outcome_text(model, verdict, folder), *_data_notes(model)])
+    text = "\n\n".join([outcome_text(model, verdict, folder), *_lasting_notes(model)])
     return Banner(tone, title, text, actions=tuple(actions), parent=parent)
 
 
-def _data_notes(model: DashboardModel) -> list[str]:
-    """What the run noted of its data and rewards, which stays worth knowing once it has ended."""
-    notes = [each for each in model.warnings if str(each.get("code")).startswith(("dataset-", "rewards-"))]
+def _lasting_notes(model: DashboardModel) -> list[str]:
+    """What the run noted of its data, rewards and experts, which stays worth knowing once it has ended."""
+    kinds = ("dataset-", "rewards-", "experts-")
+    notes = [each for each in model.warnings if str(each.get("code")).startswith(kinds)]
     return list(dict.fromkeys(core_text(each.get("message") or "") for each in notes))
 
 
@@ -240,4 +241,4 @@ def _stopped(model: DashboardModel, ask: Ask, parent: QWidget) -> Banner:
         (translate("Dashboard", "Duplicate"), lambda: ask("duplicate")),
         (translate("Dashboard", "Open folder"), lambda: ask("open_folder")),
     )
-    return Banner("neutral", title, "\n\n".join([text, *_data_notes(model)]), actions=actions, parent=parent)
+    return Banner("neutral", title, "\n\n".join([text, *_lasting_notes(model)]), actions=actions, parent=parent)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from tunesmith_core import environments, held_out, measured, model_library, paths, presets, unquantized
+from tunesmith_core import environments, held_out, measured, model_library, model_notes, paths, presets
 from tunesmith_core.datafmt.encoding import UTF_8
 from tunesmith_core.datafmt.formats import PREFERENCE
 from tunesmith_core.datafmt.labels import with_labels
@@ -582,8 +582,7 @@ def make_plan(
         notes = (
             warmup_note(spec, estimate.total_steps),
             held_out.note(spec, known.num_rows),
-            unquantized.note(card.path, spec),
-            *(each.message for each in unmatched(spec, card.shapes)),
+            *model_notes.notes(card, spec),
         )
         told = tuple(note for note in notes if note)
         advised = held_out.advised_percent(spec, known.num_rows)

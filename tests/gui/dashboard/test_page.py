@@ -306,10 +306,17 @@ def test_what_changed_before_a_resume_is_listed_below_a_short_title(qtbot: Any) 
 
 
 @pytest.mark.parametrize("end", ["finished", "stopped"])
-def test_what_was_noted_of_the_data_stays_once_the_run_has_ended(qtbot: Any, end: str) -> None:
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"code": "dataset-not-reviewed", "message": "q.jsonl: rows that nobody has reviewed (8)."},
+        {"code": "experts-without-adapter", "message": "The model's experts are not trained."},
+    ],
+    ids=["data", "experts"],
+)
+def test_what_was_noted_stays_once_the_run_has_ended(qtbot: Any, end: str, told: dict[str, str]) -> None:
     page, model = QWidget(), DashboardModel()
     qtbot.addWidget(page)
-    told = {"code": "dataset-not-reviewed", "message": "q.jsonl: rows that nobody has reviewed (8)."}
     ended = {"status": end, "step": 2}
     model.apply(
         pack([Event(1, 1.0, "hello", {}), Event(2, 1.0, "warning", told), Event(3, 2.0, "result", ended)])

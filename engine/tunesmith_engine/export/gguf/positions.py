@@ -7,8 +7,8 @@ from tunesmith_engine.export.gguf.config import Config
 from tunesmith_engine.export.proof import Model
 
 ROUNDED = Message(
-    "llama.cpp rounds where the stretching of positions (YaRN) begins and ends; this model does not. Answers to long "
-    "texts differ."
+    "llama.cpp rounds where the stretching of positions (YaRN) begins and ends; this model does not. Answers can "
+    "differ, the more so the longer a text is."
 )
 
 
