@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +58,19 @@ class HeadSpec:
     counts: bool = True
 
     @staticmethod
-    def of(source: SourceSpec, num_rows: int, *, counts: bool = True, **ways: bool) -> HeadSpec:
+    def of(
+        source: SourceSpec,
+        num_rows: int,
+        *,
+        in_pairs: bool = False,
+        in_labels: bool = False,
+        has_stored: bool = False,
+        counts: bool = True,
+    ) -> HeadSpec:
         """Return what is asked about a data file of a run."""
         path = AbsolutePath(str(Path(source.path).absolute()))
-        spec = HeadSpec(path, num_rows, source.sheet, source.encoding, source.format, source.columns, counts=counts)
-        return replace(spec, **ways)
+        said = (source.sheet, source.encoding, source.format, source.columns)
+        return HeadSpec(path, num_rows, *said, in_pairs, in_labels, has_stored, counts)
 
 
 @dataclass(frozen=True, slots=True)
