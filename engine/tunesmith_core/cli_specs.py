@@ -173,7 +173,7 @@ def _looked_at(spec: RunSpec) -> dict[str, Any]:  # Any: JSON values
     """Return the answer of PREVIEW. Without a training environment there is none.
 
     Raises:
-        UserError: why the rows don't become tokens.
+        UserError: why the rows don't become tokens, or that the model has too few positions for them.
     """
     try:
         found: dict[str, Any] = conduct(PREVIEW, PreviewSpec(spec, num_rows=1)).get()  # Any: JSON values
@@ -181,6 +181,8 @@ def _looked_at(spec: RunSpec) -> dict[str, Any]:  # Any: JSON values
         raise
     except TunesmithError:
         return {}
+    if found.get("too_long"):
+        raise TunesmithError.from_dict(found["too_long"])
     return found
 
 

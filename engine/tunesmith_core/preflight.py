@@ -1,7 +1,7 @@
 """The first checks of a run: everything that would fail soon is said at once, before anything is created or started.
 
 Standard library only and fast: headers and the head of the data are read, nothing is loaded. Only of a file that needs
-libraries, and whose sheet or columns were named, these read the head, in a process of their own.
+libraries, these read the head, in a process of their own.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def check_rows(spec: RunSpec) -> None:
         has_stored = spec.objective.kind in STORED
         ways = {"in_pairs": in_pairs, "in_labels": in_labels, "has_stored": has_stored}
         datafmt.check_head(source, spec.data.skip_bad_rows, **ways)
-        _check_named(source)
+        _check_by_engine(source, spec.data.skip_bad_rows, ways)
     _check_groups(spec)
     _check_rewards(spec)
 
@@ -168,15 +168,16 @@ def check_reward(reward: RewardSpec) -> None:
         reward_files.check(reward.path)
 
 
-def _check_named(source: SourceSpec) -> None:
-    """Check that a file that libraries read has the sheet and the columns that were named.
+def _check_by_engine(source: SourceSpec, skip_bad_rows: bool, ways: dict[str, bool]) -> None:
+    """Check that a file that libraries read has the sheet and the columns that were named, and its first rows.
 
     Without a training environment nobody can tell.
     """
-    if not (source.sheet or source.columns) or datafmt.file_kind(Path(source.path)) not in datafmt.READ_BY_ENGINE:
+    if datafmt.file_kind(Path(source.path)) not in datafmt.READ_BY_ENGINE:
         return
+    asked = HeadSpec.of(source, LAYOUT_ROWS, counts=False, **ways)
     try:
-        found: dict[str, Any] = conduct(WORKBOOK_HEAD, HeadSpec.of(source, LAYOUT_ROWS)).get()  # Any: JSON values
+        found: dict[str, Any] = conduct(WORKBOOK_HEAD, asked).get()  # Any: JSON values
     except UserError:
         raise
     except TunesmithError:
@@ -184,7 +185,10 @@ def _check_named(source: SourceSpec) -> None:
         return
     if found["problem"]:
         raise TunesmithError.from_dict(found["problem"])
-    datafmt.resolve_layout(found["rows"], source.format, source.columns, source.path)
+    if source.sheet or source.columns:
+        datafmt.resolve_layout(found["rows"], source.format, source.columns, source.path)
+    if problem := datafmt.head_problem(found, skip_bad_rows):
+        raise problem
 
 
 def _check_groups(spec: RunSpec) -> None:

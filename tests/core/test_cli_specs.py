@@ -285,6 +285,15 @@ def test_plan_tells_how_many_rows_are_cut(
     assert (given["longest_tokens"], given["learns_nothing"]) == (90, False)
 
 
+def test_plan_refuses_rows_for_which_the_model_has_no_positions(
+    spec_file: str, fake_engine: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_engine({"preview": LOOKED | {"too_long": UserError("spec-invalid", "supports only 64.").to_dict()}})
+    assert cli.main(["plan", spec_file]) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, "supports only 64." in shown.err) == ("", True)
+
+
 def test_plan_says_where_nothing_can_be_learned(
     spec_file: str, fake_engine: Script, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -321,8 +321,6 @@ def test_what_was_named_of_a_file_that_libraries_read_is_looked_for(
     source = spec.data.sources[0] = SourceSpec(path=str(path))
     problem = TunesmithError("dataset-parse-error", '{path}: there is no sheet "Nope".', path=path).to_dict()
     fake_engine({"workbook-head": {"problem": problem, "rows": []}})
-    # Nothing was named, so nobody looks.
-    preflight.check(spec)
     source.sheet = "Nope"
     refused(spec, "dataset-parse-error", f'{path}: there is no sheet "Nope".')
     fake_engine({"workbook-head": {"error": problem}})
@@ -335,3 +333,34 @@ def test_what_was_named_of_a_file_that_libraries_read_is_looked_for(
     (home / "envs" / "train.current").unlink()
     source.sheet, source.columns = "Nope", {}
     preflight.check_rows(spec)
+
+
+@pytest.mark.parametrize(
+    ("found", "is_refused"),
+    [
+        ({"first_bad": True, "num_good": 9, "num_bad": 1}, (True, False)),
+        ({"first_bad": True, "num_good": 0, "num_bad": 9}, (True, True)),
+        ({"refused": True, "num_good": 0, "num_bad": 0}, (True, True)),
+        ({"num_good": 9, "num_bad": 0}, (False, False)),
+    ],
+    ids=["some", "all", "refused", "none"],
+)
+def test_bad_rows_of_a_file_that_libraries_read_are_told_before_a_run(
+    fake_engine: Callable[[dict[str, object]], None],
+    spec: RunSpec,
+    tmp_path: Path,
+    found: dict[str, object],
+    is_refused: tuple[bool, bool],
+) -> None:
+    path = tmp_path / "rows.xlsx"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("xl/workbook.xml", "")
+    spec.data.sources[0] = SourceSpec(path=str(path))
+    empty = TunesmithError("dataset-parse-error", '{path}, row 3, column "a": is empty.', path=path).to_dict()
+    told = {name: empty if value is True else value for name, value in found.items()}
+    fake_engine({"workbook-head": {"problem": None, "rows": [{"question": "Hi", "answer": "Ho"}]} | told})
+    for spec.data.skip_bad_rows, refuses in zip((False, True), is_refused, strict=True):
+        if refuses:
+            refused(spec, "dataset-parse-error", 'row 3, column "a": is empty')
+        else:
+            preflight.check(spec)

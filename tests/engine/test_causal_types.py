@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM
 
 from tests.engine import causal_types
 from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.position_limits import num_positions
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data import Example, PreparedData
 from tunesmith_engine.data.collate import collate
@@ -25,6 +26,7 @@ from tunesmith_engine.methods import method_of
 from tunesmith_engine.model.folder import model_folder
 from tunesmith_engine.model.load import check_row_lengths, load_config
 from tunesmith_engine.model.lora import trainable
+from tunesmith_engine.model.patches import know_language_model
 from tunesmith_engine.train.assembly import Assembly, Parts
 from tunesmith_engine.train.loss import make_batch, num_trained_tokens
 
@@ -250,6 +252,19 @@ def test_rows_before_a_table_of_positions_are_not_counted(write: Any) -> None:
     with pytest.raises(TunesmithError, match="supports only 48") as caught:
         check_row_lengths(49, model, folder)
     assert caught.value.code == "spec-invalid"
+
+
+@pytest.mark.parametrize("kind", AGREE)
+def test_the_files_tell_the_same_limit_as_the_model(kind: str, tmp_path: Path) -> None:
+    config = causal_types.make_config(kind)
+    know_language_model(kind)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    found = num_positions(config.to_dict(), {name: tuple(each.shape) for name, each in model.state_dict().items()})
+    check_row_lengths(found or 10**9, model, tmp_path)
+    if found:
+        with pytest.raises(TunesmithError, match=f"supports only {found}"):
+            check_row_lengths(found + 1, model, tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["reformer", "xmod"])

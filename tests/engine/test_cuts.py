@@ -83,3 +83,22 @@ def test_the_first_token_is_never_learned() -> None:
         3,
         3,
     ]
+
+
+def test_no_context_length_is_advised_for_which_the_model_is_not_made() -> None:
+    cuts = Cuts(4, most=8)
+    cuts.cut(example(9, range(2)))
+    (words,) = cuts.notes().values()
+    assert "raise the context length to 8 tokens" in words
+    assert "to 9 tokens" not in words
+    assert words.endswith("To leave them out, skip longer rows.")
+    cuts = Cuts(8, most=8)
+    cuts.cut(example(9, range(2)), is_text=True)
+    (words,) = cuts.notes().values()
+    assert "The model is made for 8 tokens at most" in words
+    assert "raise" not in words
+    assert words.endswith("have longer texts split (Longer examples: Split).")
+    cuts.cut(example(9, range(9)))
+    (words,) = cuts.notes().values()
+    assert "Longer texts can be split instead" in words
+    assert (cuts.longest_tokens, cuts.longest_kept) == (9, 8)

@@ -17,9 +17,10 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from tests.engine.prepared import prepare
 from tests.tiny_model import write_chats
-from tunesmith_core.errors import UserError
+from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data import IGNORED_LABEL, DataStats, Example, PreparedData, epoch_order, split_rows
+from tunesmith_engine.data import preview as data_preview
 from tunesmith_engine.data.collate import collate
 from tunesmith_engine.data.preview import histogram, preview
 
@@ -101,6 +102,21 @@ def test_a_cut_through_an_answer_is_a_warning_with_what_to_do(
     (note,) = preview(skipping, tokenizer, 1)["notes"]
     assert "24 tokens are skipped: 2 of 3" in note
     assert "No row is left" not in note
+
+
+def test_the_preview_tells_that_a_model_has_too_few_positions(
+    tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_rows(tmp_path / "rows.jsonl", [{"text": "one two three " * 9}, {"text": "one"}])
+    monkeypatch.setattr(data_preview, "positions_of", lambda _spec: 20)
+    spec = tiny_spec(data={"path": path, "context_length": 64})
+    found = preview(spec, tokenizer, 1)
+    words = f"data.context_length: the longest row has {found['longest_kept_tokens']} tokens, but "
+    assert found["notes"][0].startswith(words)
+    assert TunesmithError.from_dict(found["too_long"]).message.endswith("supports only 20.")
+    # What is cut, or skipped, is none that the model reads.
+    for spec.data.context_length, spec.data.overlong in ((20, "cut"), (24, "skip")):
+        assert preview(spec, tokenizer, 1)["too_long"] is None
 
 
 def test_rows_whose_answer_is_cut_off_are_dropped_and_counted(

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.engine.fused.test_model import CPU, adapted, compute, num_trained, row_loss, rows
+from tunesmith_core.errors import TunesmithError
 from tunesmith_engine.data import IGNORED_LABEL, Example
 from tunesmith_engine.decode.plain import PlainDecoder
 from tunesmith_engine.methods.sft import METHOD
@@ -106,6 +107,9 @@ class Speaker(torch.nn.Module):
     def get_base_model(self) -> Speaker:
         return self
 
+    def get_decoder(self) -> Speaker:
+        return self
+
     def generate(self, **asked: Any) -> torch.Tensor:
         assert not self.training
         self.asked = asked
@@ -140,3 +144,13 @@ def test_an_answer_that_reached_the_limit_is_cut(max_tokens: int, end: int, cut_
     model = Speaker(end)
     written = generate(PlainDecoder(model, compute()), model, tokenizer, [3, 4], max_tokens)  # type: ignore[arg-type]
     assert written.cut_at == cut_at
+
+
+def test_an_answer_ends_at_the_last_position_that_the_model_has_learned() -> None:
+    tokenizer = SimpleNamespace(eos_token_id=9, pad_token_id=5, decode=lambda tokens, skip_special_tokens: "")
+    model = Speaker(9)
+    model.wpe = torch.nn.Embedding(5, 2)
+    written = generate(PlainDecoder(model, compute()), model, tokenizer, [3, 4], 40)  # type: ignore[arg-type]
+    assert (model.asked["generation_config"].max_new_tokens, written.cut_at) == (3, 3)
+    with pytest.raises(TunesmithError, match="The prompt has 5 tokens, and this model reads at most 5"):
+        generate(PlainDecoder(model, compute()), model, tokenizer, [3] * 5, 40)  # type: ignore[arg-type]

@@ -21,6 +21,7 @@ from tunesmith_core.operations.kind import AbsolutePath
 from tunesmith_core.operations.kinds.engine import HeadSpec
 from tunesmith_core.runs import Run
 from tunesmith_core.spec_sections import SourceSpec
+from tunesmith_engine.data import head as data_head
 from tunesmith_engine.data import percent_cells
 from tunesmith_engine.data.read import Source
 from tunesmith_engine.data.workbook_rows import WorkbookRows
@@ -237,10 +238,12 @@ def test_a_damaged_workbook_is_named(name: str, tmp_path: Path) -> None:
     assert refusal.value.code == "dataset-parse-error"
 
 
-def head(folder: Path, path: Path, sheet: str = "", encoding: str = "utf-8") -> dict[str, Any]:
+def head(
+    folder: Path, path: Path, sheet: str = "", encoding: str = "utf-8", **asked: bool
+) -> dict[str, Any]:
     folder.mkdir()
     with Host(Run(folder)) as host:
-        found = workbook_head(host, HeadSpec(AbsolutePath(str(path)), 20, sheet, encoding))
+        found = workbook_head(host, HeadSpec(AbsolutePath(str(path)), 20, sheet, encoding, **asked))
     assert "error" not in found  # by that key a child process says that the operation failed
     return found
 
@@ -303,3 +306,42 @@ def test_a_workbook_is_recognized_by_its_content(tmp_path: Path) -> None:
     text.write_text("question,answer\n")
     with pytest.raises(UserError, match=r'ends in "\.xlsx", but the content is something else'):
         file_kind(text)
+
+
+def write_pairs(kind: str, folder: Path, answers: list[str]) -> Path:
+    """Write a file that libraries read, with these answers to one question."""
+    path = folder / f"a.{kind}"
+    table = pyarrow.table({"question": ["Why?"] * len(answers), "answer": answers})
+    if kind == "parquet":
+        parquet.write_table(table, path)
+    elif kind == "arrow":
+        with pyarrow.ipc.new_file(str(path), table.schema) as file:
+            file.write_table(table)
+    else:
+        write_workbook(path, {"A": [["question", "answer"], *(["Why?", answer] for answer in answers)]})
+    return path
+
+
+@pytest.mark.parametrize("kind", ["xlsx", "parquet", "arrow"])
+def test_bad_rows_are_told_with_the_first(kind: str, tmp_path: Path, home: Path) -> None:
+    assert home.exists()
+    found = head(tmp_path / "some", write_pairs(kind, tmp_path, ["So.", "", "Yes.", ""]))
+    assert (found["num_good"], found["num_bad"], found["refused"]) == (2, 2, None)
+    # The row of a sheet has the number that it has there.
+    place = "row 3" if kind == "xlsx" else "row 2"
+    assert TunesmithError.from_dict(found["first_bad"]).message.endswith(f'{place}, column "answer": is empty.')
+    found = head(tmp_path / "all", write_pairs(kind, tmp_path, ["", ""]), counts=False)
+    assert (found["num_good"], found["num_bad"], found["refused"], found["num_rows"]) == (0, 2, None, None)
+    # Rows that can be read, but not learned from as asked.
+    found = head(tmp_path / "pairs", write_pairs(kind, tmp_path, ["So."]), in_pairs=True)
+    assert (found["num_good"], found["first_bad"]) == (0, None)
+    assert found["refused"]["code"]
+
+
+def test_so_many_bad_rows_are_enough(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert home.exists()
+    monkeypatch.setattr(data_head, "HEAD_ROWS", 3)
+    found = head(tmp_path / "bad", write_pairs("xlsx", tmp_path, ["So.", *[""] * 9]))
+    assert (found["num_good"], found["num_bad"], found["num_rows"]) == (1, 3, 10)
+    found = head(tmp_path / "good", write_pairs("xlsx", tmp_path, [*["So."] * 9, ""]))
+    assert (found["num_good"], found["num_bad"], found["num_rows"]) == (3, 0, 10)

@@ -5743,6 +5743,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>模型中没有名为 {part} 的部分。它的模块有：{known}。</translation>
     </message>
     <message>
+        <source>The model is made for {most} tokens at most.</source>
+        <translation>该模型最多适用于 {most} 个词元。</translation>
+    </message>
+    <message>
         <source>The model moves far away from where it began: {kl} nats per token. It may be exploiting the reward. A lower learning rate or a higher beta holds it back.</source>
         <translation>模型已远离起点：每个词元 {kl} 奈特。它可能在钻奖励的空子。降低学习率或提高 beta 可以约束它。</translation>
     </message>
@@ -9127,6 +9131,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>多流的投影</translation>
     </message>
     <message>
+        <source>The prompt has {tokens:,} tokens, and this model reads at most {most:,}.</source>
+        <translation>提示词有 {tokens:,} 个词元，而该模型最多读取 {most:,} 个。</translation>
+    </message>
+    <message>
         <source>The question is empty.</source>
         <translation>问题为空。</translation>
     </message>
@@ -9383,8 +9391,20 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>要恢复它：tunesmith restore {id}</translation>
     </message>
     <message>
+        <source>To cut less, raise the context length to {most} tokens.</source>
+        <translation>如需少截断一些，请将上下文长度增大到 {most} 个词元。</translation>
+    </message>
+    <message>
         <source>To download: {missing} of {total}</source>
         <translation>待下载：{missing} / {total}</translation>
+    </message>
+    <message>
+        <source>To keep all of every text, have longer texts split (Longer examples: Split).</source>
+        <translation>如需保留文本的全部内容，请拆分过长的文本（“过长的样本”选“拆分”）。</translation>
+    </message>
+    <message>
+        <source>To leave them out, skip longer rows.</source>
+        <translation>如需排除过长的行，请选择跳过。</translation>
     </message>
     <message>
         <source>To see them as tokens, name a model: --model MODEL</source>

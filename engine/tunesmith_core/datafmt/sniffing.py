@@ -262,7 +262,7 @@ def check_head(
     """Check that the first rows of a file can be trained on, so that a mistake shows before a model is loaded.
 
     At most `num_rows` rows and 8 million bytes are looked at; of a Parquet file only that it holds rows,
-    and of a workbook nothing.
+    and of a workbook nothing: see `head_problem`.
 
     Args:
         source: the file and its mapping.
@@ -293,6 +293,14 @@ def check_head(
     if not num_good:
         raise next(iter(problems.values()))
     return num_good, len(problems)
+
+
+def head_problem(found: dict[str, Any], skip_bad_rows: bool) -> TunesmithError | None:  # Any: JSON values
+    """Return what `check_head` would raise for a file that the engine reads, from what it found in the first rows."""
+    problem = found.get("refused")
+    if not skip_bad_rows or not found.get("num_good"):
+        problem = problem or found.get("first_bad")
+    return TunesmithError.from_dict(problem) if problem else None
 
 
 def count_bad(source: SourceSpec, *, in_pairs: bool = False, in_labels: bool = False) -> tuple[int, int]:

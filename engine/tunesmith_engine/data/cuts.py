@@ -17,23 +17,27 @@ class Cuts:
     Attributes:
         limit: the context length.
         splits: whether a longer text becomes several examples.
+        most: tokens for which the model is made, above which no context length is advised; 0 where nobody knows.
         num_rows: examples seen; each part of a text that was split is one.
         num_cut: longer than the limit.
         num_open: cut in the middle of what is learned: the model would never see where to stop.
         num_cut_texts, num_open_texts: plain texts among these, which could be split instead.
         longest_tokens: length of the longest row before it was cut or split.
+        longest_kept: length of the longest example behind it.
         num_split: texts that became several examples.
         num_parts: examples that they became.
     """
 
     limit: int
     splits: bool = False
+    most: int = 0
     num_rows: int = 0
     num_cut: int = 0
     num_open: int = 0
     num_cut_texts: int = 0
     num_open_texts: int = 0
     longest_tokens: int = 0
+    longest_kept: int = 0
     num_split: int = 0
     num_parts: int = 0
 
@@ -52,6 +56,7 @@ class Cuts:
         num_tokens = len(example.input_ids)
         self.num_rows += 1
         self.longest_tokens = max(self.longest_tokens, num_tokens)
+        self.longest_kept = max(self.longest_kept, min(num_tokens, self.limit))
         if num_tokens <= self.limit:
             return example
         is_open = bool((example.labels[self.limit - 1 : self.limit + 1] != IGNORED_LABEL).all())
@@ -83,6 +88,9 @@ class Cuts:
             num_cut=self.num_cut,
             num_rows=self.num_rows,
         )
+        if self._is_beyond:
+            splitting = Message("To keep all of every text, have longer texts split (Longer examples: Split).")
+            return [cut, *self._lost_of_texts(), *self._highest(), splitting]
         advice = Message(
             "To keep all of every text, have longer texts split (Longer examples: Split), or raise the context length "
             "to {longest_tokens} tokens.",
@@ -102,11 +110,20 @@ class Cuts:
             "stop there.",
             num_open=self.num_open - self.num_open_texts,
         )
+        splitting = Message("Longer texts can be split instead (Longer examples: Split).")
+        if self._is_beyond:
+            return [
+                cut,
+                *([lost] if self.num_open > self.num_open_texts else []),
+                *self._lost_of_texts(),
+                *self._highest(),
+                *([splitting] if self.num_cut_texts else []),
+                Message("To leave them out, skip longer rows."),
+            ]
         advice = Message(
             "To keep every row whole, raise the context length to {longest_tokens} tokens, or skip longer rows.",
             longest_tokens=self.longest_tokens,
         )
-        splitting = Message("Longer texts can be split instead (Longer examples: Split).")
         return [
             cut,
             *([lost] if self.num_open > self.num_open_texts else []),
@@ -114,6 +131,17 @@ class Cuts:
             *([splitting] if self.num_cut_texts else []),
             advice,
         ]
+
+    @property
+    def _is_beyond(self) -> bool:
+        """Whether the model isn't made for texts as long as the longest."""
+        return 0 < self.most < self.longest_tokens
+
+    def _highest(self) -> list[str]:
+        """Say how long the texts may be that the model is made for, and up to where the context length can go."""
+        made_for = Message("The model is made for {most} tokens at most.", most=self.most)
+        raising = Message("To cut less, raise the context length to {most} tokens.", most=self.most)
+        return [made_for, *([raising] if self.limit < self.most else [])]
 
     def _lost_of_texts(self) -> list[str]:
         lost = Message(

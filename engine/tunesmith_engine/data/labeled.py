@@ -16,6 +16,7 @@ from tunesmith_core.datafmt.held import number_of
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import LISTED, Message, joined
 from tunesmith_core.operations.limits import Portions
+from tunesmith_core.position_limits import stated_context
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.cuts import Cuts
 from tunesmith_engine.data.example import IGNORED_LABEL, Example
@@ -100,7 +101,7 @@ def prepare_labeled(
         UserError: also `dataset-classes` where labels can't be learned, naming file and line.
     """
     renderer = Renderer(tokenizer, spec.data, portions)
-    cuts = Cuts(spec.data.context_length)
+    cuts = Cuts(spec.data.context_length, most=stated_context(spec))
     sources = sources_of(spec, renderer.portions)
     labels = Labels(list(spec.objective.classes), spec.objective.regression, bool(spec.objective.classes))
     files = []

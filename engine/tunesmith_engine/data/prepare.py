@@ -21,6 +21,7 @@ from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message
 from tunesmith_core.objectives import FROM_PAIRS, FROM_STEPS, LABELS
 from tunesmith_core.operations.limits import Portions
+from tunesmith_core.position_limits import stated_context
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.cuts import Cuts
 from tunesmith_engine.data.example import Example
@@ -251,7 +252,7 @@ def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, rows: RowsWriter,
             naming file and line where one is at fault.
     """
     renderer = Renderer(tokenizer, spec.data, portions)
-    cuts = Cuts(spec.data.context_length, spec.data.overlong == "split")
+    cuts = Cuts(spec.data.context_length, spec.data.overlong == "split", stated_context(spec))
     sources = sources_of(spec, renderer.portions)
     if stored := stored_targets(spec, tokenizer):
         files = [_write_examples(spec, source, renderer, cuts, rows, stored) for source in sources]

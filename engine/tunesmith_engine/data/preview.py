@@ -14,6 +14,7 @@ from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message, joined
 from tunesmith_core.objectives import FROM_LABELS, FROM_PAIRS, FROM_STEPS, LABELS, STORED, sequences_per_row
 from tunesmith_core.operations.limits import Portions
+from tunesmith_core.position_limits import positions_of, stated_context, too_long
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.cuts import Cuts
 from tunesmith_engine.data.example import IGNORED_LABEL, Example
@@ -67,7 +68,8 @@ def preview(
         num_rows, the examples, of which a row that is split has several; examples, so many of each source, None where
         not all rows were looked at; num_skipped, bad rows and those that are
         skipped because they are too long; num_cut, num_untrained,
-        longest_tokens, context_length; is_complete, False when the file
+        longest_tokens, longest_kept_tokens (behind the cuts), context_length; too_long, the error of rows for which
+        the model has no positions, or None; is_complete, False when the file
         goes on behind the rows that were looked at; problems: list of {line, message}, at most 100; notes: sentences
         about how rows become tokens; reasons: for each source a sentence that says by what its format was recognized;
         pairs: what became of prompts and completions, "chat" or "text"; num_tokens, num_trained_tokens,
@@ -90,9 +92,11 @@ def preview(
         source.has_stored = spec.objective.kind in STORED
     stored = stored_targets(spec, tokenizer)
     show_tokens = tokenizer if tokens else None
-    return _looked_at(spec, sources, Renderer(tokenizer, spec.data, portions), num_rows, show_tokens, stored) | {
-        "problems": problems
-    }
+    found = _looked_at(spec, sources, Renderer(tokenizer, spec.data, portions), num_rows, show_tokens, stored)
+    refusal = too_long(found["longest_kept_tokens"], positions_of(spec), spec.model.path)
+    if refusal:
+        found["notes"].insert(0, joined([refusal.message, refusal.hint]))
+    return found | {"problems": problems, "too_long": refusal.to_dict() if refusal else None}
 
 
 @dataclass(slots=True)
@@ -183,7 +187,7 @@ def _looked_at(
     stored: StoredTargets | None,
 ) -> dict[str, Any]:  # Any: JSON values
     """Return what `preview` does but for the problems; with a tokenizer also the tokens of each row that is shown."""
-    cuts = Cuts(spec.data.context_length, spec.data.overlong == "split")
+    cuts = Cuts(spec.data.context_length, spec.data.overlong == "split", stated_context(spec))
     rows: list[dict[str, Any]] = []
     lengths: list[int] = []
     num_shown = num_untrained = num_overlong = num_tokens = num_trained_tokens = 0
@@ -228,6 +232,7 @@ def _looked_at(
         "num_trained_tokens": num_trained_tokens,
         "num_lost_tokens": sum(lengths) - num_tokens,
         "longest_tokens": max(lengths),
+        "longest_kept_tokens": cuts.longest_kept,
         "context_length": cuts.limit,
         "is_complete": head.is_complete,
         "notes": list(notes.values()),

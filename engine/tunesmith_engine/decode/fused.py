@@ -100,7 +100,9 @@ class FusedDecoder:
     ) -> list[list[int]]:
         """Do what `Decoder.generate` says."""
         longest = max(map(len, prompts), default=0) + sampling.max_tokens
-        if self._switches.table_of(longest) != self._switches.table_of(1):
+        # Transformers answers row by row, so that each can go on to the last position.
+        is_behind = longest > (self._plain.positions or longest)
+        if is_behind or self._switches.table_of(longest) != self._switches.table_of(1):
             calls = {"on_tokens": on_tokens, "on_end": on_end, "should_stop": should_stop, "keeps_end": keeps_end}
             return self._plain.generate(prompts, sampling, ends, with_adapter=with_adapter, **calls)  # type: ignore[arg-type]
         answers: list[list[int]] = [[] for _ in prompts]

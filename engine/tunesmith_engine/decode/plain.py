@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from transformers import GenerationConfig, StoppingCriteria, StoppingCriteriaList
 
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.sampling import Sampling
 from tunesmith_engine.decode import MOST_ROWS, OnTokens
 from tunesmith_engine.device import Compute
 from tunesmith_engine.model.inference import untouched_training
 from tunesmith_engine.model.other_weights import before_run
+from tunesmith_engine.model.row_lengths import learned_positions
 
 REPORT_EVERY = 4
 """Tokens between two reports; the first token is told at once."""
@@ -22,12 +25,17 @@ NO_TOKEN = 2**31 - 1
 
 
 class PlainDecoder:
-    """Answers one row after another, so that no row's padding touches another's numbers."""
+    """Answers one row after another, so that no row's padding touches another's numbers.
+
+    Attributes:
+        positions: that the model has learned, None where it computes them.
+    """
 
     name = "plain"
 
     def __init__(self, model: Any, compute: Compute) -> None:  # Any: a transformers model, maybe with PEFT's adapter
         self._model, self._compute = model, compute
+        self.positions = learned_positions(model)
 
     def weights_changed(self) -> None:
         """Do nothing: the model itself answers."""
@@ -51,7 +59,11 @@ class PlainDecoder:
         keeps_end: bool = False,
         rows_at_once: int = MOST_ROWS,  # noqa: ARG002 - one after another
     ) -> list[list[int]]:
-        """Do what `Decoder.generate` says."""
+        """Do what `Decoder.generate` says.
+
+        Raises:
+            TunesmithError: `sample-failed` where a prompt is longer than what the model has positions for.
+        """
         answers: list[list[int]] = []
         model, device = self._model, self._compute.device
         base_model_only = before_run(model) if not with_adapter else contextlib.nullcontext()
@@ -70,10 +82,28 @@ class PlainDecoder:
         output = self._model.generate(
             input_ids=input_ids,
             attention_mask=torch.ones_like(input_ids),
-            generation_config=_config(sampling, ends),
+            generation_config=_config(within(sampling, len(prompt), self.positions), ends),
             stopping_criteria=StoppingCriteriaList([watch]),
         )
         watch.take(output[0].tolist())
+
+
+def within(sampling: Sampling, num_prompt: int, positions: int | None) -> Sampling:
+    """Return how to answer a prompt up to the last position of the model, None where it has no last one.
+
+    Raises:
+        TunesmithError: `sample-failed` where the prompt leaves no room.
+    """
+    if positions is None or num_prompt + sampling.max_tokens <= positions:
+        return sampling
+    if num_prompt >= positions:
+        raise TunesmithError(
+            "sample-failed",
+            "The prompt has {tokens:,} tokens, and this model reads at most {most:,}.",
+            tokens=num_prompt,
+            most=positions,
+        )
+    return replace(sampling, max_tokens=positions - num_prompt)
 
 
 class _Watch(StoppingCriteria):

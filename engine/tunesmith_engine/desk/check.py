@@ -433,7 +433,7 @@ class Check:
         others = set(other_languages(languages))
         # One row alone is more often a wrong guess than a language.
         told = ((code, number) for code, number in counts.most_common() if number > 1 or len(counts) == 1)
-        self._language_counts = dict(told)
+        self._language_counts = dict(told) if self._languages.speaks_for_all(languages) else {}
         for row, code in languages.items():
             if code in others:
                 words = Message("probably {language}.", language=language_name(code))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from tunesmith_core.model_config import check_size
 from tunesmith_core.model_folder import read_layout
 from tunesmith_core.model_json import read_object
 from tunesmith_core.packed_weights import QUANTIZED_KEYS, Layout, format_of, is_kept, settings_of
+from tunesmith_core.position_limits import too_long
 from tunesmith_engine.device import Compute
 from tunesmith_engine.model.expert_places import HostRoom
 from tunesmith_engine.model.folder import num_rows
@@ -35,6 +35,7 @@ from tunesmith_engine.model.patches import (
     never_reserve_weights_in_one_piece,
 )
 from tunesmith_engine.model.quant import calculate_in, int8_config, never_pack_for_the_cpu, nf4_config
+from tunesmith_engine.model.row_lengths import learned_positions
 from tunesmith_engine.model.targets import is_of_adapter
 
 REMOVED_CONFIG_KEYS = ("auto_map", "trust_remote_code", "custom_pipelines", "attn_implementation")
@@ -46,10 +47,6 @@ REFUSED_TYPES = {
     "reformer": Message("splits texts into chunks of a fixed length, so it can't train on examples of any length"),
     "xmod": Message("has separate weights for each language and does not know which to train"),
 }
-
-_POSITIONS = re.compile(r"wpe|pos")
-"""Parts of the names of tables with a row for each position in a text."""
-
 
 def load_config(folder: Path) -> Any:  # Any: transformers' config of this model
     """Return the config of a model folder without anything that could load code.
@@ -393,23 +390,11 @@ def check_token_ids(used: Collection[int], tokenizer: Any, config: Any, folder: 
 def check_row_lengths(longest_tokens: int, model: PreTrainedModel, folder: Path) -> None:
     """Refuse rows that are longer than a model's learned table of positions: a GPU would fail without saying why.
 
-    A part for images has a table of its own, for pieces of images.
-
     Raises:
         UserError: `spec-invalid`.
     """
-    for name, module in model.get_decoder().named_modules():
-        if isinstance(module, torch.nn.Embedding) and _POSITIONS.search(name.rpartition(".")[2]):
-            positions = module.num_embeddings - int(getattr(module, "offset", 0))
-            if longest_tokens > positions:
-                raise TunesmithError(
-                    "spec-invalid",
-                    "data.context_length: the longest row has {longest} tokens, but {path} supports only {positions}.",
-                    hint=Message("Set the context length to {positions} tokens or less.", positions=positions),
-                    longest=longest_tokens,
-                    path=folder,
-                    positions=positions,
-                )
+    if problem := too_long(longest_tokens, learned_positions(model) or 0, folder):
+        raise problem
 
 
 def num_parameters(model: torch.nn.Module) -> int:

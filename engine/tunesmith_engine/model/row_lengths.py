@@ -1,10 +1,29 @@
-"""Rotary tables that change with the length of the text: a row must be computed as it would be alone."""
+"""What depends on the length of a row: the last position that a model has learned, and rotary tables.
+
+A rotary table may change with the length of the text, and a row must be computed as it would be alone.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+
+from tunesmith_core.position_limits import is_position_table
+
+
+def learned_positions(model: Any) -> int | None:  # Any: a transformers model, maybe with an adapter
+    """Return for how many tokens a model has learned positions, None where it computes them.
+
+    A part for images has a table of its own, for pieces of images.
+    """
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    found = [
+        module.num_embeddings - int(getattr(module, "offset", 0))
+        for name, module in base.get_decoder().named_modules()
+        if isinstance(module, torch.nn.Embedding) and is_position_table(name)
+    ]
+    return min(found, default=None)
 
 
 class RotarySwitches:

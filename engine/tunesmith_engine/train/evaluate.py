@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from tunesmith_core.sampling import Sampling
 from tunesmith_engine.data import Example
 from tunesmith_engine.decode import Decoder, end_tokens
+from tunesmith_engine.decode.plain import within
 from tunesmith_engine.distillation.path import DistillationPath
 from tunesmith_engine.model.inference import untouched_training
+from tunesmith_engine.model.row_lengths import learned_positions
 from tunesmith_engine.train.loss import num_trained_tokens
 from tunesmith_engine.train.loss_paths import LossPath, totals_of
 from tunesmith_engine.train.metrics import named
@@ -132,13 +134,15 @@ def generate(
     """Return the model's most likely answer to the tokens of a prompt; no memory of it is kept.
 
     Without the adapter, the model answers as before the run.
+
+    Raises:
+        TunesmithError: `sample-failed` where the prompt is longer than what the model has positions for.
     """
     ends = end_tokens(model.get_base_model(), tokenizer)
+    sampling = within(Sampling(max_tokens), len(prompt), learned_positions(model))
     try:
-        (answer,) = decoder.generate(
-            [prompt], Sampling(max_tokens), ends, with_adapter=with_adapter, should_stop=should_stop
-        )
+        (answer,) = decoder.generate([prompt], sampling, ends, with_adapter=with_adapter, should_stop=should_stop)
     finally:
         decoder.release()
     text = str(tokenizer.decode(answer, skip_special_tokens=True)).strip()
-    return Written(text, max_tokens if len(answer) >= max_tokens else 0)
+    return Written(text, sampling.max_tokens if len(answer) >= sampling.max_tokens else 0)

@@ -15,7 +15,7 @@ from tunesmith_core.datafmt.sniffing import head_rows
 from tunesmith_core.datafmt.unsuited import UNSUITED
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.spec_sections import DataSpec, SourceSpec
-from tunesmith_gui.services.workbook import NUM_KEPT, look_at_workbook
+from tunesmith_gui.services.workbook import NUM_KEPT, check_workbook, count_bad_of_workbook, look_at_workbook
 
 NUM_SNIFFED_ROWS = 1000
 """Files with fewer rows are counted exactly."""
@@ -145,6 +145,7 @@ def _look_at_other(source: SourceSpec, skip_bad_rows: bool, *, measured: bool) -
         sniffed = datafmt.sniff(path, NUM_SNIFFED_ROWS, source.encoding, source.format, source.columns)
         if measured and sniffed.kind in datafmt.READ_BY_ENGINE:
             sniffed = look_at_workbook(path, sniffed, source).sniffed
+            check_workbook(path, source, skip_bad_rows)
         datafmt.check_head(replace(source, path=str(path)), skip_bad_rows)
     except TunesmithError as error:
         return OtherFile(source.path, sniffed, error)
@@ -187,14 +188,14 @@ def _read_head(data: DataSpec, learned: _Learned) -> DataFacts:
         # What else a file holds is said where the person chooses how to teach.
         learned = learned.where_it_holds(source, sniffed, head)
         num_good, num_bad = datafmt.check_head(source, data.skip_bad_rows, **learned.asked)
+        if sniffed.kind in datafmt.READ_BY_ENGINE:
+            num_good, num_bad = check_workbook(path, source, data.skip_bad_rows, **learned.asked)
         if learned.in_pairs and (note := datafmt.swapped_note(source)):
             notes = (*notes, note)
         if source.format == LABELED:
             notes = (*notes, *datafmt.label_notes(source))
     except UserError as error:
-        # Of a file that the engine reads nothing but its beginning is known.
-        by_engine = sniffed is not None and sniffed.kind in datafmt.READ_BY_ENGINE
-        counted = (0, 0) if sniffed is None or by_engine else _count_bad(source, learned)
+        counted = (0, 0) if sniffed is None else _count_bad(source, learned, sniffed.kind)
         beginning = "" if sniffed else _beginning(path, source.encoding)
         facts = DataFacts(given, sniffed, head, error, counted[0] > 0, 0, 0, source.encoding, sheets, source.sheet)
         num_unusable = counted[1] if _is_whole(sniffed) else 0
@@ -237,9 +238,11 @@ def _is_whole(sniffed: datafmt.Sniffed | None) -> bool:
     return sniffed is not None and (sniffed.num_rows_estimate or NUM_SNIFFED_ROWS) < NUM_SNIFFED_ROWS
 
 
-def _count_bad(source: SourceSpec, learned: _Learned) -> tuple[int, int]:
+def _count_bad(source: SourceSpec, learned: _Learned, kind: str) -> tuple[int, int]:
     """How many of the first rows are good and bad; (0, 0) where none can be read."""
-    with contextlib.suppress(UserError):
+    with contextlib.suppress(UserError, OSError):
+        if kind in datafmt.READ_BY_ENGINE:
+            return count_bad_of_workbook(Path(source.path), source, **learned.asked)
         return datafmt.count_bad(source, **learned.asked)
     return 0, 0
 

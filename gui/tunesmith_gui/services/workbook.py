@@ -55,7 +55,7 @@ def look_at_workbook(path: Path, sniffed: datafmt.Sniffed, source: SourceSpec) -
         OSError: it is gone.
     """
     try:
-        found = _head(path, source)
+        found = _head(path, source, {})
         sheets = tuple(found["sheets"])
     except UserError:
         raise
@@ -83,11 +83,40 @@ def look_at_workbook(path: Path, sniffed: datafmt.Sniffed, source: SourceSpec) -
     return Looked(told, tuple(rows), sheets, "" if is_first else found["sheet"], error, notes)
 
 
-def _head(path: Path, source: SourceSpec) -> Answer:
-    said = (source.encoding, source.format, json.dumps(source.columns, sort_keys=True))
+def check_workbook(path: Path, source: SourceSpec, skip_bad_rows: bool, **ways: bool) -> tuple[int, int]:
+    """Return how many of the first rows are good, and how many bad; (0, 0) without a training environment.
+
+    Raises:
+        UserError: the first problem, as `datafmt.check_head` raises it.
+        OSError: the file is gone.
+    """
+    found = _checked(path, source, ways)
+    if problem := datafmt.head_problem(found, skip_bad_rows):
+        raise problem
+    return found.get("num_good", 0), found.get("num_bad", 0)
+
+
+def count_bad_of_workbook(path: Path, source: SourceSpec, **ways: bool) -> tuple[int, int]:
+    """Return the same also where rows are bad. Raises UserError, or OSError when the file is gone."""
+    found = _checked(path, source, ways)
+    return found.get("num_good", 0), found.get("num_bad", 0)
+
+
+def _checked(path: Path, source: SourceSpec, ways: dict[str, bool]) -> dict[str, Any]:  # Any: JSON values
+    try:
+        return dict(_head(path, source, ways))
+    except UserError:
+        raise
+    except TunesmithError:
+        return {}
+
+
+def _head(path: Path, source: SourceSpec, ways: dict[str, bool]) -> Answer:
+    asked_for = ",".join(sorted(name for name, holds in ways.items() if holds))
+    said = (source.encoding, source.format, json.dumps(source.columns, sort_keys=True), asked_for)
     key = (str(path), path.stat().st_mtime_ns, *said)
     if (*key, source.sheet) not in _kept:
-        asked = HeadSpec.of(replace(source, path=str(path)), NUM_ROWS)
+        asked = HeadSpec.of(replace(source, path=str(path)), NUM_ROWS, **ways)
         answer: Answer = conduct(WORKBOOK_HEAD, asked).get()
         # Choosing the sheet that is proposed asks nothing new.
         for name in (source.sheet, answer["sheet"]):

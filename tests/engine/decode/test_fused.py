@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from tests.engine.fused.families import FUSED, QUICK, SPARSE
 from tests.engine.fused.family_shapes import BY_ATTENTION, BY_RULE, BY_SHAPE, OF_BLOCKS, OF_TWO_STACKS
 from tests.engine.fused.test_model import adapted, compute
 from tests.engine.fused.test_sharing import WITH_IMAGES
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.sampling import Sampling
 from tunesmith_engine.decode import open_decoder
 from tunesmith_engine.decode.fused import FusedDecoder
@@ -229,6 +231,17 @@ def test_an_mlp_as_wide_as_the_model_reads_what_it_does_not_write() -> None:
     model = families.make("gpt-neox", intermediate_size=64)
     expected = PlainDecoder(model, compute()).generate(PROMPTS, Sampling(8), ())
     assert FusedDecoder.attach(model, compute()).generate(PROMPTS, Sampling(8), ()) == expected
+
+
+@pytest.mark.parametrize("kind", [PlainDecoder, FusedDecoder.attach], ids=["plain", "fused"])
+def test_each_row_is_answered_up_to_the_last_position(kind: Any) -> None:
+    torch.manual_seed(0)
+    model = families.make("gpt2", max_position_embeddings=128)
+    prompts = [[3, 5, 7], [4] * 124]
+    answers = kind(model, compute()).generate(prompts, Sampling(8), ())
+    assert [len(answer) for answer in answers] == [8, 4]
+    with pytest.raises(TunesmithError, match="The prompt has 128 tokens, and this model reads at most 128"):
+        kind(model, compute()).generate([[3] * 128], Sampling(8), ())
 
 
 def test_beyond_the_first_rotary_table_transformers_answers() -> None:

@@ -503,6 +503,14 @@ def test_a_pair_of_equal_answers_is_named(tmp_path: Path) -> None:
     assert (answer["num_good_rows"], answer["num_problem_rows"]) == (3, 1)
 
 
+def test_languages_of_few_rows_are_not_told_of_all(tmp_path: Path) -> None:
+    short = [chat(f"Sage {row}", "👍🏽 ok") for row in range(20)]
+    rows = [*map(good, range(3)), *short]
+    assert check(tmp_path, spec_of(write_lines(tmp_path / "few.jsonl", rows)))["languages"] == {}
+    rows = [*map(good, range(20)), *short]
+    assert check(tmp_path, spec_of(write_lines(tmp_path / "half.jsonl", rows)))["languages"] == {"en": 20}
+
+
 def test_a_language_without_a_name_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_lines(tmp_path / "rows.jsonl", map(good, range(3)))
     assert check(tmp_path, spec_of(path))["languages"] == {"en": 3}

@@ -20,13 +20,13 @@ from tunesmith_core import paths
 from tunesmith_core.datafmt.sniffing import TEMPLATE_TOKENS
 from tunesmith_core.error_code import USER
 from tunesmith_core.error_codes import CODES
-from tunesmith_core.errors import UserError
+from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.hardware import Hardware
 from tunesmith_core.operations.folder import OperationState
 from tunesmith_core.operations.kind import Kind
 from tunesmith_core.operations.kinds.engine import HeadSpec
 from tunesmith_core.operations.runner import Outcome
-from tunesmith_core.spec_sections import SourceSpec
+from tunesmith_core.spec_sections import DataSpec, SourceSpec
 from tunesmith_gui.context import Context
 from tunesmith_gui.models.run_spec import ChosenData
 from tunesmith_gui.new_run.form import Missing
@@ -34,7 +34,7 @@ from tunesmith_gui.new_run.page import NewRunPage
 from tunesmith_gui.new_run.setting_paths import SETTINGS
 from tunesmith_gui.new_run.settings_list import SettingRow
 from tunesmith_gui.services import workbook
-from tunesmith_gui.services.data_facts import DataFacts
+from tunesmith_gui.services.data_facts import DataFacts, look_at_data
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.column_question import ColumnQuestion
 from tunesmith_gui.widgets.diagnostics import DiagnosticsDialog
@@ -200,6 +200,32 @@ class TestBadInput:
         assert [(spec.path, spec.num_rows, spec.columns) for spec in asked] == [
             (str(data), workbook.NUM_ROWS, columns) for columns in said
         ]
+
+    @pytest.mark.parametrize("learns_from_pairs", [False, True])
+    def test_bad_rows_of_a_workbook_can_be_skipped(
+        self, learns_from_pairs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        names = ("prompt", "chosen", "rejected") if learns_from_pairs else ("question", "answer")
+        data = write_workbook(tmp_path / "a.xlsx", {"A": [list(names), ["Why?", "So."]]})
+        empty = TunesmithError("dataset-parse-error", '{path}, row 27, column "answer": is empty.', path=data)
+        rows = {"num_good": 25, "num_bad": 1, "first_bad": empty.to_dict(), "refused": None}
+        answer = head_answer([dict.fromkeys(names, "Why?")], 26) | rows
+        asked: list[HeadSpec] = []
+        ended = Outcome(OperationState.FINISHED, 0, answer)
+        monkeypatch.setattr(workbook, "conduct", lambda _kind, spec: asked.append(spec) or ended)
+        spec = DataSpec(sources=[SourceSpec(path=str(data))])
+        found = look_at_data(spec, in_pairs=learns_from_pairs)
+        assert found.error is not None
+        assert "row 27" in found.error.message
+        assert (found.skipping_helps, found.num_unusable) == (True, 1)
+        assert [each.in_pairs for each in asked] == ([False, True] if learns_from_pairs else [False])
+        spec.skip_bad_rows = True
+        found = look_at_data(spec, in_pairs=learns_from_pairs)
+        assert (found.error, found.num_good_rows, found.num_bad_rows) == (None, 25, 1)
+        # A file beside the first is looked at in the same way.
+        spec.sources, spec.skip_bad_rows = [spec.sources[0], SourceSpec(path=str(data))], False
+        (other,) = look_at_data(spec).others
+        assert other.error is not None
 
     def test_the_sheet_of_a_workbook_is_chosen_beside_it(
         self, qtbot: QtBot, page: NewRunPage, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -42,6 +42,8 @@ class HeadSpec:
         sheet: of a workbook; "" for the one that a run reads.
         encoding: of text in an archive.
         format, columns: what was said about the rows.
+        in_pairs, in_labels, has_stored: what is learned from rows, by which they are checked; see `check_head`.
+        counts: whether all rows are counted.
     """
 
     path: AbsolutePath
@@ -50,12 +52,25 @@ class HeadSpec:
     encoding: str = UTF_8
     format: str = "auto"
     columns: dict[str, str] = field(default_factory=dict)
+    in_pairs: bool = False
+    in_labels: bool = False
+    has_stored: bool = False
+    counts: bool = True
 
     @staticmethod
-    def of(source: SourceSpec, num_rows: int) -> HeadSpec:
+    def of(
+        source: SourceSpec,
+        num_rows: int,
+        *,
+        in_pairs: bool = False,
+        in_labels: bool = False,
+        has_stored: bool = False,
+        counts: bool = True,
+    ) -> HeadSpec:
         """Return what is asked about a data file of a run."""
         path = AbsolutePath(str(Path(source.path).absolute()))
-        return HeadSpec(path, num_rows, source.sheet, source.encoding, source.format, source.columns)
+        said = (source.sheet, source.encoding, source.format, source.columns)
+        return HeadSpec(path, num_rows, *said, in_pairs, in_labels, has_stored, counts)
 
 
 @dataclass(frozen=True, slots=True)
