@@ -200,8 +200,7 @@ def _looked_at(
         parts = list(cuts.parts(row))
         head.examples[-1] += len(parts) - 1
         for part, tokenised in enumerate(parts, 1):
-            length = len(tokenised.example.input_ids)
-            lengths.append(length)
+            lengths.append(length := len(tokenised.example.input_ids))
             if is_skipped := spec.data.overlong == "skip" and length > cuts.limit:
                 num_overlong += 1
                 example = _unlearned(tokenised.example, cuts.limit)
