@@ -103,7 +103,7 @@ def head_of(spec: HeadSpec, portions: Portions) -> dict[str, Any]:  # Any: JSON 
 
 
 def _checked(asked: SourceSpec, spec: HeadSpec, portions: Portions) -> _Checked:
-    """Read the first rows again, as a run does: a row can be read and yet lack its answer."""
+    """Count the rows that a run would refuse: some can be read and have no answer."""
     checked = _Checked()
     source = Source(asked, skip_bad_rows=True, on_problem=checked.tell, portions=portions)
     source.in_pairs, source.in_labels, source.has_stored = spec.in_pairs, spec.in_labels, spec.has_stored
