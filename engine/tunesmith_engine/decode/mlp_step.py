@@ -8,10 +8,10 @@ from __future__ import annotations
 import torch
 
 from tunesmith_engine.decode.context import Context
-from tunesmith_engine.decode.quiet import is_quiet
 from tunesmith_engine.fused.branched_block import BranchedBlock
 from tunesmith_engine.fused.experts import Experts
 from tunesmith_engine.fused.projection import Projection
+from tunesmith_engine.fused.quiet import is_quiet
 from tunesmith_engine.fused.routing import Router
 from tunesmith_engine.fused.sent_tiles import SentTiles
 from tunesmith_engine.fused.sparse_block import SparseBlock

@@ -70,6 +70,9 @@ from tunesmith_engine.shapes import (
     UnfusedLayer,
 )
 
+TRIED_TOKENS = 16
+"""With which routers show what they do; how many does not matter."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -213,13 +216,18 @@ class Assembly:
         """Weights and gradients of the trained parameters, which lie there from the first call on."""
         return AdapterArena(self._trained)
 
-    @property
+    @cached_property
     def capturable(self) -> bool:
-        """Whether a step may be captured in a CUDA graph."""
+        """Whether a step may be captured in a CUDA graph where all experts lie on the device."""
         # Whole weights make steps so large that launches take no time beside them.
-        if self._is_full or self.token_tables or any(parts.experts for parts in self.projections):
+        if self._is_full or self.token_tables or any(isinstance(part, PlainModules) for part in self._of_body):
             return False
-        return not any(isinstance(part, PlainModules) for part in self._of_body)
+        mixtures = [layer.mlp for layer in self.shape.layers if isinstance(layer.mlp, SparseShape)]
+        if mixtures and self.balance:
+            # It would count what fills up a batch.
+            return False
+        x = torch.zeros(TRIED_TOKENS, self.shape.hidden_size, device=self.compute.device, dtype=self.compute.dtype)
+        return all(self.router_of(mlp, False).may_be_captured(x) for mlp in mixtures)
 
     @property
     def num_packed_weights(self) -> int:

@@ -13,11 +13,16 @@ from dataclasses import dataclass
 import torch
 
 from tunesmith_engine.packed.batch import Documents, PackedBatch, SoftTokens
+from tunesmith_engine.shapes import ModelShape, SparseShape
 
 HOST_S_PER_LAYER = 2e-3
 """What the host needs to launch a layer forward and backward. Beside an H200 (2026-11-21) 28 layers of Qwen3-0.6B
 took 68 ms where the GPU needed 23; since then launches have become cheaper. A GPU that needs longer is kept busy
 without a graph."""
+
+HOST_S_PER_MIXTURE = 7e-3
+"""The same of a layer with experts: 8 layers of Qwen3 30B A3B took 61 to 115 ms beside two H200s (2026-11-28), of which
+the GPU needed 50."""
 
 MOST_TOKENS = 16384
 """Gaps between the kernels of larger batches are nothing beside the kernels. At 8,192 tokens of Llama-3.1-8B in NF4 an
@@ -63,14 +68,20 @@ def fixed_sizes(lengths: Sequence[int], num_trained: int, capacity_tokens: int) 
     }
 
 
-def most_tokens(gpu_s_per_token: float, num_layers: int) -> int:
+def launching_s(shape: ModelShape) -> float:
+    """Return the seconds in which the host launches all layers, forward and backward."""
+    each = (HOST_S_PER_MIXTURE if isinstance(layer.mlp, SparseShape) else HOST_S_PER_LAYER for layer in shape.layers)
+    return sum(each)
+
+
+def most_tokens(gpu_s_per_token: float, host_s: float) -> int:
     """Return the tokens of the largest batch whose step the GPU computes faster than the host launches it.
 
     Args:
         gpu_s_per_token: predicted, of all layers forward and backward.
-        num_layers: of the model.
+        host_s: see `launching_s`.
     """
-    return int(HOST_S_PER_LAYER * num_layers / gpu_s_per_token)
+    return int(host_s / gpu_s_per_token)
 
 
 def _rounded_up(number: int, steps_per_octave: int) -> int:

@@ -22,7 +22,7 @@ from tunesmith_core.mixer_memory import FIRST_TOKEN_BYTES
 from tunesmith_engine.fused.activations import LEVELS, LayerBuffers, StoreBytes, store_bytes
 from tunesmith_engine.fused.assembly import Assembly
 from tunesmith_engine.fused.attention_block import num_parts
-from tunesmith_engine.fused.graphs import HOST_S_PER_LAYER
+from tunesmith_engine.fused.graphs import launching_s
 from tunesmith_engine.fused.plain_documents import PlainDocuments
 from tunesmith_engine.fused.plain_memory import Growth, growth_of
 from tunesmith_engine.fused.policy import LayerPolicy, choose, plan_bytes, step_down, without_host
@@ -247,11 +247,15 @@ class MemoryPlanner:
         buffers = self._buffers(capacity)
         kept = {level: max(b.num_bytes(b.kept[level], capacity) for b in layers) for level, layers in buffers.items()}
         tiles = Tiles.of(buffers, capacity, plan.tiling.mlp_tokens)
-        portion_s = predicted_s(plan.policies, self._costs(capacity), kept, self._rates, tiles=tiles)
+        portion_s = predicted_s(plan.policies, self._costs(capacity, plan.tiling), kept, self._rates, tiles=tiles)
         portion_s += self._unpacking_s + self._fetching_s(plan.experts_on_host) + len(plan.policies) * GAPS_S
-        if not self._assembly.capturable:
-            portion_s = max(portion_s, len(plan.policies) * HOST_S_PER_LAYER)
+        if not self.captures(plan):
+            portion_s = max(portion_s, launching_s(self._assembly.shape))
         return portion_s * self._most_tokens / capacity
+
+    def captures(self, plan: MemoryPlan) -> bool:
+        """Return whether steps by a plan may be captured in CUDA graphs."""
+        return not plan.experts_on_host and self._assembly.capturable
 
     def step_down(self, plan: MemoryPlan) -> MemoryPlan | None:
         """Return a plan that takes less memory of the device, or None."""
@@ -295,7 +299,7 @@ class MemoryPlanner:
         sends_tiles = not (self._steps_vary and capacity == self._most_tokens)
         policies = choose(
             name,
-            self._costs(capacity),
+            self._costs(capacity, tiling),
             self._buffers(capacity),
             capacity,
             budget,
@@ -317,16 +321,16 @@ class MemoryPlanner:
             self._pins = False
             return None
 
-    def _costs(self, capacity: int) -> LayerCosts:
+    def _costs(self, capacity: int, tiling: Tiling = WHOLE) -> LayerCosts:
         # Rows of which no two fit into the largest micro-batch are trained one by one, so most are about as long.
         alone = 2 * self._longest_tokens > self._most_tokens
-        return self._costs_of(capacity, self._longest_tokens if alone else self._usual_tokens)
+        return self._costs_of(capacity, self._longest_tokens if alone else self._usual_tokens, tiling)
 
     @property
     def _usual_tokens(self) -> int:
         return min(self._longest_tokens, USUAL_DOCUMENT_TOKENS)
 
-    def _costs_of(self, capacity: int, document_tokens: int) -> LayerCosts:
+    def _costs_of(self, capacity: int, document_tokens: int, tiling: Tiling) -> LayerCosts:
         shape = self._assembly.shape
         flops = self._flops_per_s(capacity) * SUSTAINED_SHARE
         mixers = [layer.attention for layer in shape.layers if layer.attention]
@@ -336,7 +340,12 @@ class MemoryPlanner:
         alike = shape.handing is None and not has_experts and has_both and len(kinds) == 1
         layers = shape.layers[:1] if alike else shape.layers
         return LayerCosts.mean(
-            [LayerCosts.of(layer, shape.hidden_size, capacity, document_tokens, flops) for layer in layers]
+            [
+                LayerCosts.of(
+                    layer, shape.hidden_size, capacity, document_tokens, flops, tiling.attention_numbers
+                )
+                for layer in layers
+            ]
         )
 
     def _flops_per_s(self, capacity: int) -> float:
@@ -372,7 +381,7 @@ class MemoryPlanner:
     @property
     def s_per_token(self) -> float:
         """Predicted seconds of all layers for a token, forward and backward, with nothing computed again."""
-        costs = self._costs_of(self._most_tokens, self._usual_tokens)
+        costs = self._costs_of(self._most_tokens, self._usual_tokens, WHOLE)
         return len(self._assembly.shape.layers) * (costs.forward_s + costs.backward_s) / self._most_tokens
 
     # Sizes

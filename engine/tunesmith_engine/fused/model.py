@@ -22,7 +22,7 @@ from tunesmith_engine.fused import fp8
 from tunesmith_engine.fused.agreement import check_agreement, small_plan
 from tunesmith_engine.fused.altup_layer import AltUpLayer
 from tunesmith_engine.fused.assembly import Assembly
-from tunesmith_engine.fused.graphs import StepGraphs, fixed_sizes, most_tokens
+from tunesmith_engine.fused.graphs import StepGraphs, fixed_sizes, launching_s, most_tokens
 from tunesmith_engine.fused.layer import FusedLayer, Pass
 from tunesmith_engine.fused.memory import MemoryPlan, MemoryPlanner, WholeWeights
 from tunesmith_engine.fused.noise import Noise
@@ -179,10 +179,9 @@ class FusedModel:
         except PinningError:
             self._use(self._planner.without_pinning(plan))
             return
-        captures = self._assembly.compute.device.type == "cuda" and self._assembly.capturable
         self._graphs = None
-        if captures:
-            largest = most_tokens(self._planner.s_per_token, len(plan.policies))
+        if self._assembly.compute.device.type == "cuda" and self._planner.captures(plan):
+            largest = most_tokens(self._planner.s_per_token, launching_s(self._assembly.shape))
             self._graphs = StepGraphs(self._step, self._may_hold, largest, self._parts.store.settle)
 
     @property

@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple
 
-from tunesmith_core.fused_memory import NUM_SLOTS
+from tunesmith_core.fused_memory import NUM_SLOTS, WHOLE
 from tunesmith_engine.fused.activations import LayerBuffers, LayerPolicy
+from tunesmith_engine.fused.attention_block import num_parts
 from tunesmith_engine.fused.rates import CopyRates
 from tunesmith_engine.fused.ring import Entry
+from tunesmith_engine.kernels.chunk_places import CHUNK
 from tunesmith_engine.kernels.gated_convolution import NUM_PARTS
 from tunesmith_engine.mixer_shapes import (
     Branch,
@@ -36,6 +38,12 @@ DELTA_FLOPS = 125
 
 CHANNEL_DELTA_FLOPS = 340
 """The same where each channel decays by its own: 2.3 ms, and backward 6.8."""
+
+SHARE_IN_TURN = 0.28
+"""Of a delta rule's time: a document's chunks go one after another there. The same machine and date."""
+
+CHUNK_S, CHUNK_BACKWARD_S = 3.1e-6, 8.5e-6
+"""What one chunk takes there at least, however few heads and documents go together: one document, 16 heads."""
 
 SCAN_FLOPS = 120
 """The same of the state-space scan: a guess from its operations until it is measured."""
@@ -73,29 +81,50 @@ def _mlp_widths(mlp: MlpShape | SparseShape | Unfused | None) -> tuple[int, int]
     return (mlp.width, mlp.inner_width) if isinstance(mlp, MlpShape) else (0, 0)
 
 
-def _mixer_flops(mixer: Branch, document_length: float) -> tuple[int, int, int, float, float]:
-    """Return of a token of a mixer: outputs of its inputs, inputs of its output, operations of its expansions, its own.
+class _Mixer(NamedTuple):
+    """The work of a mixer for a token.
 
-    At last it says how many times as many of its own the backward pass takes.
+    Attributes:
+        inputs: outputs of its input projections.
+        heads: inputs of its output projection.
+        expanding: operations of its expansions.
+        own: its own operations.
+        times: how many times as many of its own the backward pass takes.
+        waits: chunks of a document go one after another.
     """
+
+    inputs: int
+    heads: int
+    expanding: int
+    own: float
+    times: float
+    waits: bool = False
+
+
+def _work_of(mixer: Branch, document_length: float) -> _Mixer:
     query = mixer.numbers_per_token
     if isinstance(mixer, DeltaShape):
         inputs = mixer.num_channels + query + 2 * mixer.num_heads
-        return inputs, query, 0, float(DELTA_FLOPS * mixer.key_dim * query), 3.0
+        return _Mixer(inputs, query, 0, float(DELTA_FLOPS * mixer.key_dim * query), 3.0, waits=True)
     if isinstance(mixer, ChannelDeltaShape):
         own = float(CHANNEL_DELTA_FLOPS * mixer.key_dim * query)
-        return mixer.num_columns, query, 2 * mixer.num_expanding, own, 3.0
+        return _Mixer(mixer.num_columns, query, 2 * mixer.num_expanding, own, 3.0, waits=True)
     if isinstance(mixer, StateSpaceShape):
         inputs = query + mixer.num_channels + mixer.num_heads
-        return inputs, query, 0, float(SCAN_FLOPS * mixer.state_dim * query), 2.5
+        return _Mixer(inputs, query, 0, float(SCAN_FLOPS * mixer.state_dim * query), 2.5)
     if isinstance(mixer, ConvolutionShape):
-        return NUM_PARTS * query, query, 0, 0.0, 1.0
+        return _Mixer(NUM_PARTS * query, query, 0, 0.0, 1.0)
     if isinstance(mixer, LatentShape):
         heads, expanding, reach = mixer.num_heads * mixer.value_dim, 2 * mixer.num_expanding, None
     else:
         heads, expanding, reach = mixer.output_width, 0, mixer.window or mixer.chunk
     seen = min(document_length, 2 * reach) if reach else document_length
-    return mixer.num_columns, heads, expanding, (query + heads) * seen, 2.5
+    return _Mixer(mixer.num_columns, heads, expanding, (query + heads) * seen, 2.5)
+
+
+def _waiting_s(own_s: float, num_chunks: float, chunk_s: float) -> float:
+    """Return by how much a delta rule's chunks, one after another, take longer than their share of its time."""
+    return max(0.0, num_chunks * chunk_s - SHARE_IN_TURN * own_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +146,12 @@ class LayerCosts:
 
     @staticmethod
     def of(
-        shape: LayerShape | UnfusedLayer, hidden_size: int, num_tokens: int, document_length: float, flops_per_s: float
+        shape: LayerShape | UnfusedLayer,
+        hidden_size: int,
+        num_tokens: int,
+        document_length: float,
+        flops_per_s: float,
+        numbers_at_once: int = WHOLE.attention_numbers,
     ) -> LayerCosts:
         """Count operations, 2 for a multiply-add, of a frozen layer; its adapter adds a hundredth and is left out.
 
@@ -126,7 +160,7 @@ class LayerCosts:
         forward and five backward, each half empty. Replaying gate and up costs 4df, attention and its input
         projections 2d(q + 2k) + 2qS, its output projection 2dq; the MLP's last product is never needed again. The
         delta rules take `DELTA_FLOPS` in place of 2qS, thrice as many backward, and a scan `SCAN_FLOPS`. Convolutions
-        are left out, as norms are.
+        are left out, as norms are. Where heads go by parts, each part of a delta rule waits for its own chunks.
         """
         if isinstance(shape.attention, Unfused):
             return LayerCosts._as_written(shape, hidden_size, num_tokens, flops_per_s)
@@ -134,22 +168,30 @@ class LayerCosts:
         mlp = 2 * hidden_size * inner
         forward = backward = float(mlp + 2 * hidden_size * width)
         smart = full = float(mlp)
+        seconds, waiting_s, waiting_backward_s = num_tokens / flops_per_s, 0.0, 0.0
         if isinstance(shape.mlp, SparseShape) and shape.mlp.branch_norms:
             # For the norms behind the branches their last products run again.
             backward += 2 * hidden_size * width
         for mixer in branches_of(shape.attention):
-            inputs, heads, expanding, scores, times = _mixer_flops(mixer, document_length)
+            inputs, heads, expanding, scores, times, waits = _work_of(mixer, document_length)
             before = 2 * hidden_size * inputs + expanding
             forward += before + 2 * hidden_size * heads + scores
             backward += before + 2 * hidden_size * heads + times * scores
             smart += before + scores
             full += before + scores + 2 * hidden_size * heads
-        replay, seconds = {"none": 0.0, "mlp": mlp, "smart": smart, "full": full}, num_tokens / flops_per_s
+            if waits:
+                num_chunks = num_parts(mixer, num_tokens, numbers_at_once) * min(document_length, num_tokens) / CHUNK
+                waiting_s += _waiting_s(scores * seconds, num_chunks, CHUNK_S)
+                waiting_backward_s += _waiting_s(times * scores * seconds, num_chunks, CHUNK_BACKWARD_S)
+        replay = {"none": 0.0, "mlp": mlp, "smart": smart, "full": full}
         if shape.attention is None or shape.mlp is None:
             # The last product of a layer's only block is never needed again.
             replay["full"] = smart
+        again_s = {"none": 0.0, "mlp": 0.0, "smart": waiting_s, "full": waiting_s}
         return LayerCosts(
-            forward * seconds, backward * seconds, {level: flops * seconds for level, flops in replay.items()}
+            forward * seconds + waiting_s,
+            backward * seconds + waiting_backward_s,
+            {level: flops * seconds + again_s[level] for level, flops in replay.items()},
         )
 
     @staticmethod

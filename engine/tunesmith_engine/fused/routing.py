@@ -17,6 +17,7 @@ from torch import nn
 
 from tunesmith_engine.fused.balance import Balance
 from tunesmith_engine.fused.plain_modules import random_states, set_random_states
+from tunesmith_engine.fused.quiet import is_quiet
 from tunesmith_engine.fused.recognise.balance import watched
 from tunesmith_engine.fused.recognise.repeated import chosen_of, scores_of
 from tunesmith_engine.fused.recognise.sparse import Caught, caught, twin_of
@@ -86,7 +87,8 @@ class Router:
         if self._for_answers:
             with self._evaluating():
                 return self._run(x)
-        self._states = random_states(x.device)
+        # What a graph holds draws nothing, and the generators' states can't be read meanwhile.
+        self._states = None if x.is_cuda and torch.cuda.is_current_stream_capturing() else random_states(x.device)
         choice = self._run(x)
         if self.balance and choice.logits is not None:
             self.balance.add(choice.logits)
@@ -94,13 +96,30 @@ class Router:
 
     def choose_again(self, x: torch.Tensor) -> Choice:
         """Return what `choose` returned; the random numbers are those of then."""
+        if self._states is None:
+            with torch.enable_grad():
+                return self._run(x)
         present = random_states(x.device)
-        if self._states is not None:
-            set_random_states(self._states, x.device)
+        set_random_states(self._states, x.device)
         with torch.enable_grad():
             found = self._run(x)
         set_random_states(present, x.device)
         return found
+
+    def may_be_captured(self, x: torch.Tensor) -> bool:
+        """Return whether a graph can hold what is done for x, [T, hidden]: nothing is drawn, nothing waited for."""
+        before = random_states(x.device)
+        return is_quiet(lambda: self._try_out(x), x.device) and all(
+            map(torch.equal, before, random_states(x.device))
+        )
+
+    def _try_out(self, x: torch.Tensor) -> None:
+        """Run the block forward and backward; no gradient is kept."""
+        leaf = x.detach().requires_grad_()
+        with torch.enable_grad():
+            choice = self._run(leaf)
+        learned = [part for part in choice.learned if part is not None]
+        torch.autograd.grad(learned, leaf, [torch.zeros_like(part) for part in learned], allow_unused=True)
 
     @contextlib.contextmanager
     def _evaluating(self) -> Iterator[None]:

@@ -10,11 +10,25 @@ import torch
 from peft import PeftModel
 
 from tests.engine.fused.test_families import CHAIN
-from tests.engine.fused.test_gpu_fused import BF16, FP32, GPU, Step, compute, judge_step, plain_step, rows_alone
+from tests.engine.fused.test_gpu_fused import (
+    BF16,
+    FP32,
+    GPU,
+    Step,
+    assert_same_bits,
+    attach,
+    compute,
+    judge_step,
+    plain_step,
+    rows_alone,
+    step,
+)
 from tests.engine.fused.test_gpu_fused import _as_before as _as_before
-from tests.engine.fused.test_model import adapted, rows
+from tests.engine.fused.test_gpu_fused import equal_bits as equal_bits
+from tests.engine.fused.test_model import adapted, num_trained, rows
 from tests.engine.numerics import REDUCTION
 from tunesmith_engine.data import Example
+from tunesmith_engine.packed.pack import make_packed_batch
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -49,3 +63,21 @@ def test_step_is_as_exact_as_that_of_transformers(name: str, dtype: torch.dtype)
             parameter.data = parameter.data.to(dtype)
     model = model.to(GPU)
     judge_step(name, model, copy.deepcopy(model).double(), dtype, rows(LENGTHS), both_ways, STEPS[dtype])
+
+
+@pytest.mark.parametrize("name", ["qwen3-moe", "qwen3.5-moe", "gpt-oss", "deepseek-v3", "gemma4-experts", "lfm2-moe"])
+def test_mixtures_replayed_step_is_the_eager_one(name: str, equal_bits: None) -> None:
+    """Which rows an expert has differs from batch to batch, and so it does from graph to graph's next batch."""
+    model = adapted(name, target_parameters=["experts.gate_up_proj", "experts.down_proj"]).bfloat16().to(GPU)
+    others = [rows(LENGTHS), rows(LENGTHS[::-1])]
+    total = num_trained(others[0])
+    twin = attach(model, BF16)
+    sizes = [twin.fixed_sizes(batch) for batch in others]
+    assert all(sizes), "graphs should pay here"
+    batches = [make_packed_batch(batch, GPU, **size) for batch, size in zip(others, sizes, strict=True)]
+    replayed = [list(step(twin, batch, total)) for _ in range(3) for batch in batches]
+    assert twin._graphs is not None
+    assert twin._graphs._captured, "nothing was captured"
+    twin._graphs = None
+    for number, result in enumerate(replayed):
+        assert_same_bits(result, list(step(twin, batches[number % 2], total)), f"{name}, step {number}")

@@ -16,9 +16,11 @@ from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
 from tests.engine.fused import families
 from tests.engine.fused.test_model import adapted, compute, fused, num_trained, reference, rows
 from tests.engine.numerics import REDUCTION, judge, mutants_fail
+from tunesmith_engine.fused.assembly import Assembly
 from tunesmith_engine.fused.experts import Experts
 from tunesmith_engine.fused.model import FusedModel
 from tunesmith_engine.fused.projection import WeightScratch
+from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.fused.recognise.sparse import read_sparse
 from tunesmith_engine.fused.routing import Router
 from tunesmith_engine.fused.sparse_block import SparseBlock
@@ -194,6 +196,24 @@ def test_a_router_that_draws_draws_the_same_again() -> None:
         results.append((loss, {name: part.grad.clone() for name, part in twin.arena.parameters.items()}))
     assert torch.equal(results[0][0], results[1][0])
     assert all(torch.equal(gradient, results[1][1][name]) for name, gradient in results[0][1].items())
+
+
+@pytest.mark.parametrize(("name", "overrides", "expected"), [
+    ("qwen2-moe", {}, True),
+    ("gpt-oss", {}, True),
+    ("phimoe", {}, False),  # it draws
+    ("mixtral", {"output_router_logits": True}, False),  # it counts
+])  # fmt: skip
+def test_which_mixtures_a_graph_can_hold(name: str, overrides: dict[str, Any], expected: bool) -> None:
+    model = families.make(name, **overrides)
+    targets = ["q_proj", "shared_expert_gate"] if name == "qwen2-moe" else ["q_proj"]
+    model = get_peft_model(model, LoraConfig(r=2, target_modules=targets, target_parameters=EXPERTS)).train()
+    state = torch.get_rng_state()
+    assembly = Assembly(model, recognise(model), compute())
+    assert assembly.capturable == expected
+    assert all(parameter.grad is None for parameter in model.parameters())
+    if expected:
+        assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_stored_models_choose_among_ways_that_agree() -> None:
