@@ -42,8 +42,11 @@ CHANNEL_DELTA_FLOPS = 340
 SHARE_IN_TURN = 0.28
 """Of a delta rule's time: a document's chunks go one after another there. The same machine and date."""
 
-CHUNK_S, CHUNK_BACKWARD_S = 3.1e-6, 8.5e-6
-"""What one chunk takes there at least, however few heads and documents go together: one document, 16 heads."""
+CHUNK_S = 3.4e-6, 9.5e-6
+"""What a chunk takes there at least, forward and backward: one document of 2048 tokens, 8 to 32 heads."""
+
+CHANNEL_CHUNK_S = 9.8e-6, 24.5e-6
+"""The same where each channel decays by its own."""
 
 SCAN_FLOPS = 120
 """The same of the state-space scan: a guess from its operations until it is measured."""
@@ -90,7 +93,7 @@ class _Mixer(NamedTuple):
         expanding: operations of its expansions.
         own: its own operations.
         times: how many times as many of its own the backward pass takes.
-        waits: chunks of a document go one after another.
+        chunk_s: what a chunk of a document takes at least, forward and backward, where one waits for the other.
     """
 
     inputs: int
@@ -98,17 +101,18 @@ class _Mixer(NamedTuple):
     expanding: int
     own: float
     times: float
-    waits: bool = False
+    chunk_s: tuple[float, float] = (0.0, 0.0)
 
 
 def _work_of(mixer: Branch, document_length: float) -> _Mixer:
+    """Return the work for a token whose document has so many on average."""
     query = mixer.numbers_per_token
     if isinstance(mixer, DeltaShape):
         inputs = mixer.num_channels + query + 2 * mixer.num_heads
-        return _Mixer(inputs, query, 0, float(DELTA_FLOPS * mixer.key_dim * query), 3.0, waits=True)
+        return _Mixer(inputs, query, 0, float(DELTA_FLOPS * mixer.key_dim * query), 3.0, CHUNK_S)
     if isinstance(mixer, ChannelDeltaShape):
         own = float(CHANNEL_DELTA_FLOPS * mixer.key_dim * query)
-        return _Mixer(mixer.num_columns, query, 2 * mixer.num_expanding, own, 3.0, waits=True)
+        return _Mixer(mixer.num_columns, query, 2 * mixer.num_expanding, own, 3.0, CHANNEL_CHUNK_S)
     if isinstance(mixer, StateSpaceShape):
         inputs = query + mixer.num_channels + mixer.num_heads
         return _Mixer(inputs, query, 0, float(SCAN_FLOPS * mixer.state_dim * query), 2.5)
@@ -122,9 +126,9 @@ def _work_of(mixer: Branch, document_length: float) -> _Mixer:
     return _Mixer(mixer.num_columns, heads, expanding, (query + heads) * seen, 2.5)
 
 
-def _waiting_s(own_s: float, num_chunks: float, chunk_s: float) -> float:
-    """Return by how much a delta rule's chunks, one after another, take longer than their share of its time."""
-    return max(0.0, num_chunks * chunk_s - SHARE_IN_TURN * own_s)
+def _waiting_s(own_s: float, least_s: float) -> float:
+    """Return by how much chunks one after another take longer than their share of a mixer's time."""
+    return max(0.0, least_s - SHARE_IN_TURN * own_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,16 +177,15 @@ class LayerCosts:
             # For the norms behind the branches their last products run again.
             backward += 2 * hidden_size * width
         for mixer in branches_of(shape.attention):
-            inputs, heads, expanding, scores, times, waits = _work_of(mixer, document_length)
+            inputs, heads, expanding, scores, times, chunk_s = _work_of(mixer, document_length)
             before = 2 * hidden_size * inputs + expanding
             forward += before + 2 * hidden_size * heads + scores
             backward += before + 2 * hidden_size * heads + times * scores
             smart += before + scores
             full += before + scores + 2 * hidden_size * heads
-            if waits:
-                num_chunks = num_parts(mixer, num_tokens, numbers_at_once) * min(document_length, num_tokens) / CHUNK
-                waiting_s += _waiting_s(scores * seconds, num_chunks, CHUNK_S)
-                waiting_backward_s += _waiting_s(times * scores * seconds, num_chunks, CHUNK_BACKWARD_S)
+            num_chunks = num_parts(mixer, num_tokens, numbers_at_once) * min(document_length, num_tokens) / CHUNK
+            waiting_s += _waiting_s(scores * seconds, num_chunks * chunk_s[0])
+            waiting_backward_s += _waiting_s(times * scores * seconds, num_chunks * chunk_s[1])
         replay = {"none": 0.0, "mlp": mlp, "smart": smart, "full": full}
         if shape.attention is None or shape.mlp is None:
             # The last product of a layer's only block is never needed again.

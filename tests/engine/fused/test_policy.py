@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.engine.fused import families
 from tunesmith_engine.fused.activations import LEVELS, ActivationStore, LayerBuffers, LayerPolicy, store_bytes
 from tunesmith_engine.fused.policy import (
     NAMED,
@@ -24,8 +25,9 @@ from tunesmith_engine.fused.policy import (
 )
 from tunesmith_engine.fused.prediction import LayerCosts, Tiles, predicted_s
 from tunesmith_engine.fused.rates import CopyRates, measure_copy_rate, measure_matmul_rate
+from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.host_memory import host_budget_bytes
-from tunesmith_engine.mixer_shapes import AttentionShape
+from tunesmith_engine.mixer_shapes import AttentionShape, ChannelDeltaShape, DeltaShape
 from tunesmith_engine.shapes import LayerShape, MlpShape, Unfused
 
 CPU = torch.device("cpu")
@@ -374,6 +376,24 @@ def test_operations_of_a_known_layer() -> None:
     assert costs.replay_s["none"] == 0 < costs.replay_s["mlp"] < costs.replay_s["smart"] < costs.replay_s["full"]
     windowed = LayerCosts.of(_llama_8b_layer(window=512), 4096, 1, 8192, 1e6)
     assert windowed.forward_s == pytest.approx(436.2 + 8.4, abs=0.1)
+
+
+@pytest.mark.parametrize("name", ["qwen3.5", "kimi-linear"])
+def test_a_delta_rule_waits_from_chunk_to_chunk(name: str) -> None:
+    """A document alone takes as long as several together, and heads in parts as often as there are parts."""
+    model = families.make(name)
+    layer = next(layer for layer in recognise(model).layers if isinstance(layer.attention, DeltaShape | ChannelDeltaShape))
+    times = {"flops_per_s": 1e15, "document_length": 2048}
+    one, four = (LayerCosts.of(layer, 32, tokens, **times) for tokens in (2048, 8192))
+    assert one.forward_s == pytest.approx(four.forward_s, rel=0.05)
+    assert one.backward_s == pytest.approx(four.backward_s, rel=0.05)
+    in_parts = LayerCosts.of(layer, 32, 2048, **times, numbers_at_once=1)
+    assert in_parts.forward_s > 1.9 * one.forward_s
+    assert in_parts.replay_s["smart"] > 1.9 * one.replay_s["smart"]
+    assert in_parts.replay_s["mlp"] == one.replay_s["mlp"]
+    # So many operations that waiting is lost in them.
+    busy, busier = (LayerCosts.of(layer, 32, tokens, 2048, 1e9) for tokens in (2048, 8192))
+    assert busier.forward_s == pytest.approx(4 * busy.forward_s)
 
 
 def test_an_unfused_mlp_costs_nothing_to_replay() -> None:

@@ -134,7 +134,9 @@ def test_sum_of_products(
         return out
 
     usual, exact = loop(wide.float(), narrow.float()), loop(wide.cpu().double(), narrow.cpu().double())
-    check = partial(_judge, "sum", usual, exact, torch.float32)
+    # Of products with 22 digits tensor cores cut what lies below the largest one's last digit instead of rounding it.
+    c = 2 * REDUCTION if dtype == torch.float16 else REDUCTION
+    check = partial(_judge, "sum", usual, exact, torch.float32, c=c)
     check(ours)
     mutants_fail(check, ours)
     assert not ours[1].any()
