@@ -382,7 +382,8 @@ def test_operations_of_a_known_layer() -> None:
 def test_a_delta_rule_waits_from_chunk_to_chunk(name: str) -> None:
     """A document alone takes as long as several together, and heads in parts as often as there are parts."""
     model = families.make(name)
-    layer = next(layer for layer in recognise(model).layers if isinstance(layer.attention, DeltaShape | ChannelDeltaShape))
+    rules = DeltaShape | ChannelDeltaShape
+    layer = next(layer for layer in recognise(model).layers if isinstance(layer.attention, rules))
     times = {"flops_per_s": 1e15, "document_length": 2048}
     one, four = (LayerCosts.of(layer, 32, tokens, **times) for tokens in (2048, 8192))
     assert one.forward_s == pytest.approx(four.forward_s, rel=0.05)
