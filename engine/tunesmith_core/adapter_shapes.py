@@ -28,6 +28,9 @@ _SECOND_OF_MERGED = {"w3", "up_proj"}
 _STACKED = dict.fromkeys(("gate_proj", "up_proj", "w1", "w3"), "gate_up_proj") | {"w2": "down_proj"}
 """What becomes of an expert's layers where a model has all experts in one weight."""
 
+_WHOLE_EXPERTS = ({"gate_up_proj", "down_proj"}, {"gate_proj", "up_proj", "down_proj"}, {"w1", "w2", "w3"})
+"""Names of an expert's layers that become two weights of all experts."""
+
 NO_OUT_PROJ = frozenset("falcon_h1 falcon_mamba mamba mamba2 nemotron_h".split())
 """Types whose out_proj PEFT leaves alone: its weight is read by other code."""
 
@@ -49,7 +52,7 @@ def is_expert(name: str, shape: tuple[int, ...]) -> bool:
     """Return whether a tensor belongs to the experts of a layer or chooses among them."""
     module = name.removesuffix(".weight")
     routes = any(module.endswith(f".{router}") for router in _ROUTERS)
-    return (".experts." in name and len(shape) in (2, 3)) or (routes and len(shape) == 2)
+    return (is_in_experts(name) and len(shape) in (2, 3)) or (routes and len(shape) == 2)
 
 
 def num_adapter_parameters(
@@ -102,10 +105,22 @@ def adapted_experts(
     return [tensor for tensor in experts if not (_meant(tensor, names) - of_layers).isdisjoint(targets)]
 
 
+def is_in_experts(tensor: str) -> bool:
+    """Return whether a tensor of experts or a router, by its name, is of the experts."""
+    return ".experts." in tensor
+
+
+def names_of_experts(experts: Collection[str]) -> list[str]:
+    """Return the names by which targets mean the experts' weights alone; none where their tensors don't tell them."""
+    leaves = {_leaf(tensor) for tensor in experts if is_in_experts(tensor)}
+    is_known = {leaf for leaf in leaves if not leaf.endswith("_bias")} in _WHOLE_EXPERTS
+    return ["experts.down_proj", "experts.gate_up_proj"] if is_known else []
+
+
 def _meant(tensor: str, names: frozenset[str]) -> set[str]:
     """Return the names by which an adapter's targets may mean a tensor of experts or a router."""
     leaf = _leaf(tensor)
-    if ".experts." not in tensor:
+    if not is_in_experts(tensor):
         return {leaf}
     stacked = _STACKED.get(leaf, leaf)
     return {stacked, f"experts.{stacked}", *({leaf} & names)}

@@ -23,6 +23,7 @@ NUM_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_a
 NUM_LAYERS = ("decoder_layers", "num_hidden_layers", "n_layer", "n_layers", "num_layers")
 HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
 WIDE = ("intermediate_size", "n_inner", "ffn_dim", "decoder_ffn_dim", "ffn_hidden_size")
+NUM_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 """Names of these numbers in the configs of the families."""
 
 _AT_LEAST_1 = frozenset((*NUM_HEADS, *NUM_LAYERS, *HIDDEN, "vocab_size", "num_key_value_heads"))
@@ -45,6 +46,7 @@ _TRAINABLE = ("F64", "F32", "F16", "BF16")
 _EMBEDDING = re.compile(r"(.*\.)?(embed_tokens|wte|embed_in|word_embeddings)\.weight")
 _LAYER = re.compile(r"(.*?)\.?\b(layers|h|blocks)\.(\d+)\.(.+)")
 _QUERIES = re.compile(r"(model\.|language_model\.|text_model\.)*layers\.\d+\.self_attn\.q_proj\.weight")
+_EXPERT = re.compile(r"\.layers\.\d+\.(?:mlp|feed_forward|block_sparse_moe)\.experts\.(\d+)\.")
 _NO_LANGUAGE = re.compile(r"vision|visual|audio|image|encoder|mtp")
 
 
@@ -119,8 +121,10 @@ def check_tensors(folder: Path, config: Mapping[str, Any], tensors: Mapping[str,
             rows=rows,
         )
     _check_heads(folder, part, tensors)
-    _check_layers(folder, part, tensors)
     check_size(folder / "config.json", part, sum(math.prod(tensor.shape) for tensor in tensors.values()))
+    _check_layers(folder, part, tensors)
+    _check_width(folder, part, tensors)
+    _check_experts(folder, part, tensors)
 
 
 def check_size(path: Path, part: Mapping[str, Any], num_numbers: int) -> None:  # Any: JSON values
@@ -281,7 +285,7 @@ def _check_heads(folder: Path, part: Mapping[str, Any], tensors: Mapping[str, Te
 
 
 def _check_layers(folder: Path, part: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:  # Any: JSON values
-    """Refuse a config with fewer layers than the weights hold: transformers would cut the model without a word.
+    """Refuse a config with more layers than the weights hold, or fewer: transformers would cut the model without a word.
 
     A layer behind the last that has other tensors than all before it is no such layer: it predicts further tokens, and
     many models that have one leave it out on purpose.
@@ -294,16 +298,44 @@ def _check_layers(folder: Path, part: Mapping[str, Any], tensors: Mapping[str, T
         found = _LAYER.fullmatch(name)
         if found and not _NO_LANGUAGE.search(found[1]):
             stacks.setdefault(f"{found[1]}.{found[2]}", {}).setdefault(int(found[3]), set()).add(found[4])
-    for layers in stacks.values():
+    known = list(stacks.values())
+    # Of several stacks, each gone through more than once (HRM), a config counts the passes.
+    held = max(known[0]) + 1 if len(known) == 1 else wanted
+    for layers in known if held >= wanted else ():
         inside = [names for number, names in layers.items() if number < wanted]
-        left_out = [number for number, names in layers.items() if number >= wanted and names in inside]
-        if left_out:
-            raise damaged(
-                folder / "config.json",
-                "names {wanted} layers, but the weights hold {held}",
-                wanted=wanted,
-                held=max(left_out) + 1,
-            )
+        held = max([wanted, *(number + 1 for number, names in layers.items() if number >= wanted and names in inside)])
+        if held > wanted:
+            break
+    if held != wanted:
+        raise damaged(
+            folder / "config.json", "names {wanted} layers, but the weights hold {held}", wanted=wanted, held=held
+        )
+
+
+def _check_width(folder: Path, part: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:  # Any: JSON values
+    """Refuse a hidden size that neither the embedding nor any layer's queries have."""
+    hidden = _first_whole(part, HIDDEN)
+    read = {tensor.shape[1] for name, tensor in tensors.items() if _QUERIES.fullmatch(name) and len(tensor.shape) == 2}
+    embedded = {
+        tensor.shape[1] for name, tensor in tensors.items() if _EMBEDDING.fullmatch(name) and len(tensor.shape) == 2
+    }
+    if hidden and len(read) == 1 and read == embedded and hidden not in read:
+        raise damaged(
+            folder / "config.json",
+            "says that hidden_size is {hidden}, but the layers in the weights read {read} numbers of a token",
+            hidden=hidden,
+            read=read.pop(),
+        )
+
+
+def _check_experts(folder: Path, part: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:  # Any: JSON values
+    """Refuse more experts of a layer than the weights hold of any, where each has weights of its own."""
+    wanted = _first_whole(part, NUM_EXPERTS)
+    held = max((int(found[1]) + 1 for name in tensors if (found := _EXPERT.search(name))), default=wanted)
+    if held < wanted:
+        raise damaged(
+            folder / "config.json", "names {wanted} experts, but the weights hold {held}", wanted=wanted, held=held
+        )
 
 
 def _shown(value: object) -> str:

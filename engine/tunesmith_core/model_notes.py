@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tunesmith_core import unquantized
 from tunesmith_core.adapter_ranks import adapts_experts
-from tunesmith_core.adapter_shapes import adapted_experts
+from tunesmith_core.adapter_shapes import ABOUT, adapted_experts, is_in_experts, names_of_experts
 from tunesmith_core.messages import Message, joined
 from tunesmith_core.model_cards import ModelCard
 from tunesmith_core.spec import RunSpec, continues
 from tunesmith_core.spec_sections import ALL_LINEAR, AdapterSpec
 from tunesmith_core.trained_parts import FULL, LORA
-from tunesmith_core.unmatched_names import unmatched
+from tunesmith_core.unmatched_names import linear_ends, unmatched
 
 
 def notes(card: ModelCard, spec: RunSpec) -> list[Message]:
@@ -20,13 +20,23 @@ def notes(card: ModelCard, spec: RunSpec) -> list[Message]:
 
 
 def _experts_note(card: ModelCard, spec: RunSpec) -> Message | None:
-    """Return the note on experts that would be trained with other settings; only of types where that is certain."""
+    """Return the note on experts that would be trained with other settings; only where that is certain."""
     adapter = spec.adapter
-    if adapter.kind == FULL or adapter.target_modules != ALL_LINEAR or continues(spec) or adapts_experts(adapter):
+    if adapter.kind == FULL or adapter.target_modules != ALL_LINEAR or continues(spec):
         return None
     adapted = adapted_experts(card.model_type, card.linear_shapes, card.expert_shapes, None)
     # A router alone is no mixture whose experts lie in one weight.
-    return untrained_experts(adapter) if any(".experts." in name for name in adapted) else None
+    are_meant = any(is_in_experts(name) for name in adapted)
+    if not adapts_experts(adapter):
+        return untrained_experts(adapter) if are_meant else None
+    if are_meant or card.model_type in ABOUT or not any(map(is_in_experts, card.expert_shapes)):
+        return None
+    left_out = Message('The model\'s experts are not trained: of this type "all-linear" means none.')
+    names = names_of_experts(card.expert_shapes)
+    if not names:
+        return left_out
+    listed = ", ".join([*linear_ends(card.shapes), *names])
+    return joined([left_out, Message("To train them too, name the layers: {names}.", names=listed)])
 
 
 def untrained_experts(adapter: AdapterSpec) -> Message:

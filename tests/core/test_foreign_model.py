@@ -318,6 +318,29 @@ def test_a_config_that_cuts_the_model_is_refused(folder: Path) -> None:
     open_model_folder(folder)
     edit(folder / "config.json", num_hidden_layers=None)
     open_model_folder(folder)
+    edit(folder / "config.json", num_hidden_layers=4)
+    assert "config.json: names 4 layers, but the weights hold 3" in refusal(folder).message
+
+
+def test_a_hidden_size_that_no_layer_has_is_refused(folder: Path) -> None:
+    write_safetensors(folder / "model.safetensors", layers(0, 1))
+    edit(folder / "config.json", num_hidden_layers=2, hidden_size=8)
+    open_model_folder(folder)
+    edit(folder / "config.json", hidden_size=4)
+    assert "hidden_size is 4, but the layers in the weights read 8 numbers of a token" in refusal(folder).message
+    # An embedding of another width, whose numbers a product makes as many as layers read.
+    narrow = {**layers(0, 1), "model.embed_tokens.weight": [16, 4]}
+    write_safetensors(folder / "model.safetensors", narrow)
+    open_model_folder(folder)
+
+
+def test_experts_that_the_weights_do_not_hold_are_refused(folder: Path) -> None:
+    experts = {f"model.layers.1.mlp.experts.{number}.up_proj.weight": [4, 8] for number in range(4)}
+    write_safetensors(folder / "model.safetensors", layers(0, 1) | experts)
+    edit(folder / "config.json", num_hidden_layers=2, num_local_experts=4)
+    open_model_folder(folder)
+    edit(folder / "config.json", num_local_experts=8)
+    assert "config.json: names 8 experts, but the weights hold 4" in refusal(folder).message
 
 
 @pytest.mark.parametrize(
@@ -545,7 +568,7 @@ def test_heads_must_share_the_queries(folder: Path) -> None:
         tensors = {f"{name}.weight".replace("__", "."): [each, 8] for name, each in rows.items()}
         write_safetensors(folder / "model.safetensors", {"embed_tokens.weight": [16, 8], **tensors})
 
-    edit(folder / "config.json", num_attention_heads=3, num_hidden_layers=2)
+    edit(folder / "config.json", num_attention_heads=3, num_hidden_layers=None)
     queries(model__layers__0__self_attn__q_proj=64)
     words = "3 attention heads can't share the 64 rows of model.layers.0.self_attn.q_proj.weight."
     assert refusal(folder).message == f"{folder / 'config.json'}: {words}"

@@ -20,7 +20,7 @@ HEAD = "The model's experts are not trained. "
 DROPOUT = "With dropout they can have no adapter: set Dropout to 0 to train them too."
 
 
-def _mixture(folder: Path, kind: str = "mixtral", experts: str = "block_sparse_moe.experts.0.w1") -> Path:
+def _mixture(folder: Path, kind: str = "mixtral", *experts: str) -> Path:
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps({"model_type": kind, "architectures": ["XForCausalLM"]}))
     (folder / "tokenizer.json").write_text("{}")
@@ -29,8 +29,9 @@ def _mixture(folder: Path, kind: str = "mixtral", experts: str = "block_sparse_m
         "model.embed_tokens.weight": [16, 8],
         "model.layers.0.self_attn.q_proj.weight": [8, 8],
         "model.layers.0.block_sparse_moe.gate.weight": [2, 8],
-        f"model.layers.0.{experts}.weight": [12, 8],
     }
+    for name in experts or ("block_sparse_moe.experts.0.w1",):
+        tensors[f"model.layers.0.{name}.weight"] = [12, 8]
     write_safetensors(folder / "model.safetensors", tensors)
     return folder
 
@@ -86,6 +87,18 @@ def test_nothing_is_said_where_experts_are_trained_or_were_not_meant(changes: di
 )
 def test_nothing_is_said_of_experts_that_never_get_an_adapter(kind: str, experts: str, tmp_path: Path) -> None:
     assert _noted(_mixture(tmp_path / "model", kind, experts), dropout=0.1) == []
+
+
+def test_experts_that_all_linear_does_not_mean_are_named(tmp_path: Path) -> None:
+    left_out = 'The model\'s experts are not trained: of this type "all-linear" means none.'
+    names = "q_proj, experts.down_proj, experts.gate_up_proj"
+    known = {f"feed_forward.experts.0.{name}" for name in ("w1", "w2", "w3")}
+    folder = _mixture(tmp_path / "known", "lfm2_moe", *known)
+    assert _noted(folder) == [f"{left_out} To train them too, name the layers: {names}."]
+    assert _noted(folder, target_modules=["q_proj"]) == []
+    # A mixture that has other layers.
+    assert _noted(_mixture(tmp_path / "other", "nemotron_h", "mixer.experts.0.up_proj")) == [left_out]
+    assert _noted(_mixture(tmp_path / "dense", "lfm2_moe", "mlp.up_proj")) == []
 
 
 def test_the_plan_on_the_command_line_says_it(

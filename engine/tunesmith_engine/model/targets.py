@@ -118,6 +118,12 @@ def _in_present_names(model: Any, modules: str | list[str]) -> tuple[str | list[
 
 def _check_names(model: nn.Module, names: list[str]) -> None:
     """Refuse names that no layer has, or one without a product of weights; PEFT is content when one of several fits."""
+    if forbidden := [name for name in names if _is_forbidden(model, name)]:
+        raise TunesmithError(
+            "lora-target-modules-missing",
+            "No adapter fits here: {names}. In this type of model other code reads these weights, past an adapter.",
+            names=shortened(", ".join(forbidden)),
+        )
     fit = {name: isinstance(module, _ADAPTABLE) for name, module in model.named_modules()}
     missing = [name for name in names if not any(_ends(other, name) for other in fit)]
     unfit = [name for name in names if any(_ends(other, name) and not fit[other] for other in fit)]
