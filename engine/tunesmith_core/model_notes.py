@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tunesmith_core import unquantized
 from tunesmith_core.adapter_ranks import adapts_experts
-from tunesmith_core.adapter_shapes import ABOUT, adapted_experts, is_in_experts, names_of_experts
+from tunesmith_core.adapter_shapes import ABOUT, NAMES_OF_EXPERTS, adapted_experts, is_in_experts, names_of_experts
 from tunesmith_core.messages import Message, joined
 from tunesmith_core.model_cards import ModelCard
 from tunesmith_core.spec import RunSpec, continues
@@ -29,7 +29,9 @@ def _experts_note(card: ModelCard, spec: RunSpec) -> Message | None:
     are_meant = any(is_in_experts(name) for name in adapted)
     if not adapts_experts(adapter):
         return untrained_experts(adapter) if are_meant else None
-    if are_meant or card.model_type in ABOUT or not any(map(is_in_experts, card.expert_shapes)):
+    if are_meant:
+        return _beside_note(card)
+    if card.model_type in ABOUT or not any(map(is_in_experts, card.expert_shapes)):
         return None
     left_out = Message('The model\'s experts are not trained: of this type "all-linear" means none.')
     names = names_of_experts(card.expert_shapes)
@@ -37,6 +39,18 @@ def _experts_note(card: ModelCard, spec: RunSpec) -> Message | None:
         return left_out
     listed = ", ".join([*linear_ends(card.shapes), *names])
     return joined([left_out, Message("To train them too, name the layers: {names}.", names=listed)])
+
+
+def _beside_note(card: ModelCard) -> Message | None:
+    """Return that layers beside the experts get no adapter because they are called as those of experts are."""
+    names = NAMES_OF_EXPERTS[card.model_type].intersection(linear_ends(card.shapes))
+    if not names:
+        return None
+    return Message(
+        'Of layers called {names} only those of the experts get an adapter: of this type "all-linear" leaves out shared '
+        "experts and layers without experts.",
+        names=", ".join(sorted(names)),
+    )
 
 
 def untrained_experts(adapter: AdapterSpec) -> Message:

@@ -101,6 +101,16 @@ def test_experts_that_all_linear_does_not_mean_are_named(tmp_path: Path) -> None
     assert _noted(_mixture(tmp_path / "dense", "lfm2_moe", "mlp.up_proj")) == []
 
 
+def test_layers_beside_experts_that_have_their_names_are_named(tmp_path: Path) -> None:
+    layers = ("mlp.experts.0.up_proj", "mlp.shared_experts.up_proj")
+    folder = _mixture(tmp_path / "model", "deepseek_v3", *layers)
+    assert _noted(folder) == [
+        'Of layers called up_proj only those of the experts get an adapter: of this type "all-linear" leaves out shared '
+        "experts and layers without experts."
+    ]
+    assert _noted(folder, target_modules=["q_proj"]) == []
+
+
 def test_the_plan_on_the_command_line_says_it(
     make_spec: Callable[..., RunSpec], model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -72,6 +72,15 @@ def test_a_layer_that_peft_forbids_is_refused_by_name(tiny_model: Path, tmp_path
     assert caught.value.code == "lora-target-modules-missing"
 
 
+def test_layers_beside_experts_are_not_taken_for_them(tiny_model: Path, tmp_path: Path) -> None:
+    folder = causal_types.write_model("deepseek_v3", tmp_path / "m", tiny_model)
+    names = [f"shared_experts.{name}_proj" for name in ("down", "gate", "up")]
+    with pytest.raises(UserError, match="PEFT takes these names for those of the experts") as caught:
+        _adapted(folder, target_modules=["o_proj", *names])
+    assert caught.value.code == "lora-target-modules-missing"
+    assert ", ".join(names) in caught.value.message
+
+
 @pytest.mark.parametrize(
     ("change", "remedy"),
     [

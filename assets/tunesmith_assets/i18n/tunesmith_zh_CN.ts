@@ -8699,6 +8699,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>名称</translation>
     </message>
     <message>
+        <source>No adapter fits here: {names}. In this type of model PEFT takes these names for those of the experts.</source>
+        <translation>这里无法使用适配器：{names}。在这种模型中，PEFT 会把这些名称当作专家的名称。</translation>
+    </message>
+    <message>
+        <source>No adapter fits here: {names}. In this type of model other code reads these weights, past an adapter.</source>
+        <translation>这里无法使用适配器：{names}。在这种模型中，其他代码直接读取这些权重，会绕过适配器。</translation>
+    </message>
+    <message>
         <source>No fused kernel computes {kind}.</source>
         <translation>没有支持 {kind} 的融合内核。</translation>
     </message>
@@ -8725,6 +8733,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Nothing in the trash is named {name!r}.</source>
         <translation>回收站中没有名为 {name!r} 的项目。</translation>
+    </message>
+    <message>
+        <source>Of layers called {names} only those of the experts get an adapter: of this type &quot;all-linear&quot; leaves out shared experts and layers without experts.</source>
+        <translation>名为 {names} 的层中，只有专家的层会得到适配器：对于这种模型，“all-linear”不包括共享专家和没有专家的层。</translation>
     </message>
     <message>
         <source>One vote teaches the model next to nothing. At best it repeats that one answer. More than {few} votes are a start, and more are better.</source>
@@ -9099,6 +9111,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>该模型的词元嵌入由普通 PyTorch 计算，无法加入噪声。</translation>
     </message>
     <message>
+        <source>The model&apos;s experts are not trained: of this type &quot;all-linear&quot; means none.</source>
+        <translation>模型的专家不会被训练：对于这种模型，“all-linear”不包括任何专家。</translation>
+    </message>
+    <message>
         <source>The name of a data set can&apos;t hold / or \: {name}</source>
         <translation>数据集的名称不能包含 / 或 \：{name}</translation>
     </message>
@@ -9421,6 +9437,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>To train on these votes: tunesmith train {path}</source>
         <translation>用这些投票训练：tunesmith train {path}</translation>
+    </message>
+    <message>
+        <source>To train them too, name the layers: {names}.</source>
+        <translation>若也要训练它们，请写出各层的名称：{names}。</translation>
     </message>
     <message>
         <source>Tokens: the column {input_ids} holds numbers of tokens, which are used as they are.</source>
@@ -10699,6 +10719,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>运行或模型的名称或 ID，与 `tunesmith trash` 列出的一致</translation>
     </message>
     <message>
+        <source>names {wanted} experts, but the weights hold {held}</source>
+        <translation>写有 {wanted} 个专家，但权重中只有 {held} 个</translation>
+    </message>
+    <message>
         <source>names {wanted} layers, but the weights hold {held}</source>
         <translation>写明有 {wanted} 层，但权重中有 {held} 层</translation>
     </message>
@@ -11073,6 +11097,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>say what is missing, or do it step by step</source>
         <translation>说明缺少什么，或逐步完成</translation>
+    </message>
+    <message>
+        <source>says that hidden_size is {hidden}, but the layers in the weights read {read} numbers of a token</source>
+        <translation>写明 hidden_size 为 {hidden}，但权重中的各层对每个词元读取 {read} 个数</translation>
     </message>
     <message>
         <source>says that the weights are quantized ({format}), but none of them is</source>

@@ -104,7 +104,8 @@ def _in_present_names(model: Any, modules: str | list[str]) -> tuple[str | list[
     PEFT does the same by itself, but with twice the rank where two layers became one weight.
 
     Raises:
-        UserError: `lora-target-modules-missing` when one of two such layers is named alone.
+        UserError: `lora-target-modules-missing` when one of two such layers is named alone, or a layer beside the
+            experts, which PEFT would take for theirs here and wherever the adapter is loaded.
     """
     config = LoraConfig(target_modules=modules)
     try:
@@ -113,6 +114,14 @@ def _in_present_names(model: Any, modules: str | list[str]) -> tuple[str | list[
         raise TunesmithError("lora-target-modules-missing", "{error}", error=error) from error
     if not config.target_parameters:
         return modules, []
+    of_experts = set(modules).difference(config.target_modules) if isinstance(modules, list) else ()
+    linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    if beside := [name for name in of_experts if "." in name and any(_ends(other, name) for other in linear)]:
+        raise TunesmithError(
+            "lora-target-modules-missing",
+            "No adapter fits here: {names}. In this type of model PEFT takes these names for those of the experts.",
+            names=shortened(", ".join(sorted(beside))),
+        )
     return sorted(config.target_modules), sorted(config.target_parameters)
 
 
