@@ -211,7 +211,15 @@ class DashboardActions(QObject):
         page, status = self._page, self._page.model.status
         paused = status.state is RunState.PAUSED
         dialog = StopRunDialog(page.title, status.step, status.last_checkpoint_step, page.window(), paused=paused)
-        if dialog.exec() and dialog.mode:
+
+        def follow() -> None:
+            now = page.model.status
+            dialog.show_progress(now.step, now.last_checkpoint_step, paused=now.state is RunState.PAUSED)
+
+        page.repainted.connect(follow)
+        wanted = dialog.exec() and dialog.mode
+        page.repainted.disconnect(follow)
+        if wanted:
             page.context.runs.stop(run.id, dialog.mode)
 
     def _ask_delete(self, run: Run) -> None:

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from PySide6.QtCore import Qt, QTimer
+from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtWidgets import QScrollArea, QVBoxLayout, QWidget
 
 from tunesmith_core import votes
@@ -51,7 +51,13 @@ LIFE_CHECK_EVERY = 10
 
 
 class DashboardPage(Page):
-    """Build and bind: everything it shows is folded in `dashboard.model`."""
+    """Build and bind: everything it shows is folded in `dashboard.model`.
+
+    Signals:
+        repainted: it shows what has happened by now.
+    """
+
+    repainted = Signal()
 
     def __init__(self, context: Context, parent: QWidget | None = None) -> None:
         super().__init__(context, parent)
@@ -355,6 +361,7 @@ class DashboardPage(Page):
 
     def _repaint(self) -> None:
         self._dirty = False
+        self.repainted.emit()
         place = self.context.runs.place(self.run.id) if self.run is not None else None
         self.header.show_model(self._name, self.model, place)
         self._show_banner()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QFocusEvent, QValidator
@@ -10,6 +11,9 @@ from PySide6.QtWidgets import QAbstractSpinBox, QWidget
 
 from tunesmith_gui.new_run.setting_text import number_text
 from tunesmith_gui.tokens import SPACE
+
+
+_LEADING_ZEROS = re.compile(r"^0+(?=\d)")
 
 
 class NumberBox(QAbstractSpinBox):
@@ -46,9 +50,12 @@ class NumberBox(QAbstractSpinBox):
         super().focusInEvent(event)
 
     def focusOutEvent(self, event: QFocusEvent) -> None:
-        """Shows what 0 stands for."""
+        """Shows what 0 stands for, and a number without the zeros that stood there before somebody typed."""
         super().focusOutEvent(event)
-        self.set_text(self.text().strip())
+        text = _LEADING_ZEROS.sub("", self.text().strip())
+        if text != self.text().strip():
+            self.text_changed.emit(text)
+        self.set_text(text)
 
     def validate(self, text: str, position: int) -> tuple[QValidator.State, str, int]:
         """Lets every text in; judging it is the view-model's work."""

@@ -83,6 +83,17 @@ def test_a_stop_of_a_paused_run_promises_no_save(qtbot: Any) -> None:
     assert "the steps after 270 are lost" in words(True)
 
 
+def test_a_stop_dialog_follows_the_run(qtbot: Any) -> None:
+    dialog = StopRunDialog("my-run", 0, 0)
+    qtbot.addWidget(dialog)
+    dialog.show_progress(12, 10)
+    words = " ".join(label.text() for label in dialog.findChildren(SafeLabel))
+    assert "my-run is at step 12" in words
+    assert "what came after the checkpoint of step 10 is lost" in words
+    assert dialog.save.text() == "Stop and save"
+    assert not dialog.discard.isHidden()
+
+
 def test_a_stop_before_the_first_step_promises_no_save(qtbot: Any) -> None:
     dialog = StopRunDialog("my-run", 0, 0)
     qtbot.addWidget(dialog)

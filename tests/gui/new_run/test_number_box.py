@@ -52,6 +52,28 @@ def test_an_amount_of_zero_stays_a_number(qtbot: QtBot) -> None:
     assert row.control.text() == "0"
 
 
+def test_zeros_before_a_number_go_when_nobody_types_any_more(qtbot: QtBot) -> None:
+    holder = QWidget()
+    qtbot.addWidget(holder)
+    form, other = NewRunForm(holder), QLineEdit(holder)
+    row = SettingRow(SETTINGS["adapter.dropout"], form, parent=holder)
+    column = QVBoxLayout(holder)
+    column.addWidget(other)
+    column.addWidget(row)
+    holder.show()
+    holder.activateWindow()
+    box = row.control
+    assert isinstance(box, NumberBox)
+    box.setFocus()
+    qtbot.waitUntil(box.hasFocus)
+    box.lineEdit().setText("")
+    qtbot.keyClicks(box, "00.1")
+    assert box.text() == "00.1", "what is typed stays as it is"
+    other.setFocus()
+    qtbot.waitUntil(other.hasFocus)
+    assert (box.text(), form.value("adapter.dropout")) == ("0.1", 0.1)
+
+
 def test_a_number_that_is_not_set_says_what_is_taken(qtbot: QtBot) -> None:
     holder = QWidget()
     qtbot.addWidget(holder)
