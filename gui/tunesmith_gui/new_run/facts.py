@@ -302,7 +302,7 @@ class NewRunFacts(QObject):
         section = path.partition(".")[0]
         if path == "name":
             return
-        if path == "" or section in ("model", "data"):
+        if section in ("", "model", "data", "objective"):
             self._forget_preview()
         if path in ("", "model.path", "model.revision"):
             self._ask_model()
@@ -333,6 +333,7 @@ class NewRunFacts(QObject):
             self.data_changed.emit()
 
     def _forget_preview(self) -> None:
+        self._lengths_look.ask(None)  # its answer would be about other rows
         self._notes, self._lengths = (), ()
         self._num_examples = self._row_tokens = None
         self._examples = ()

@@ -87,6 +87,7 @@ class Previewed(QObject):
 
     def cancel(self) -> None:
         """Answers no more."""
+        self.blockSignals(True)
 
     def start(self) -> None:
         """Answers."""

@@ -175,6 +175,22 @@ class TestCutRows:
         page.facts._lengths_look._task.failed.emit(None)
         qtbot.waitUntil(page.plan_card.measuring.isHidden, timeout=5000)
 
+    def test_an_answer_about_rows_that_were_chosen_before_never_comes(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, previewed: Any
+    ) -> None:
+        fill_in(qtbot, page, model, data_file)
+        page.form.set_value("data.context_length", 8)
+        qtbot.waitUntil(lambda: len(previewed.specs) == 1, timeout=5000)
+        other = data_file.with_name("other.jsonl")
+        other.write_text(data_file.read_text())
+        late = page.facts._lengths_look._task
+        page.form.set_value("data.sources[0].path", str(other))
+        late.succeeded.emit(ANSWER | {"notes": ["Rows cut: 3 of 3."], "longest_tokens": 30})
+        assert page.facts.longest_tokens is None
+        qtbot.waitUntil(lambda: len(previewed.specs) == 2, timeout=5000)
+        assert previewed.specs[1].data.sources[0].path == str(other)
+        assert "Rows cut" not in page.plan_card.notes.text()
+
     def test_a_plan_that_would_learn_nothing_does_not_say_that_it_fits(
         self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, previewed: Any
     ) -> None:
