@@ -14,7 +14,7 @@ from typing import Any
 from tunesmith_core import files, packed_weights
 from tunesmith_core.adapter_shapes import is_expert, is_linear
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.model_config import HIDDEN, NUM_HEADS, NUM_LAYERS, WIDE, language_part
+from tunesmith_core.model_config import EXPERTS_PER_TOKEN, HIDDEN, NUM_HEADS, NUM_LAYERS, WIDE, language_part
 from tunesmith_core.model_folder import open_model_folder
 
 FAMILY_LICENCES = {
@@ -34,7 +34,6 @@ CARD_HEAD_LINES = 40
 CARD_HEAD_BYTES = 1 << 16
 USUAL_HEAD_DIM = 64
 USUAL_EXPERTS_PER_TOKEN = 2
-EXPERTS_PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ NUM_LAYERS = ("decoder_layers", "num_hidden_layers", "n_layer", "n_layers", "num
 HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
 WIDE = ("intermediate_size", "n_inner", "ffn_dim", "decoder_ffn_dim", "ffn_hidden_size")
 NUM_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+EXPERTS_PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts")
 """Names of these numbers in the configs of the families."""
 
 _AT_LEAST_1 = frozenset((*NUM_HEADS, *NUM_LAYERS, *HIDDEN, "vocab_size", "num_key_value_heads"))
@@ -285,7 +286,7 @@ def _check_heads(folder: Path, part: Mapping[str, Any], tensors: Mapping[str, Te
 
 
 def _check_layers(folder: Path, part: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:  # Any: JSON values
-    """Refuse a config with more layers than the weights hold, or fewer: transformers would cut the model without a word.
+    """Refuse a config with more layers than the weights hold, or fewer: transformers would cut the model silently.
 
     A layer behind the last that has other tensors than all before it is no such layer: it predicts further tokens, and
     many models that have one leave it out on purpose.
@@ -329,8 +330,16 @@ def _check_width(folder: Path, part: Mapping[str, Any], tensors: Mapping[str, Te
 
 
 def _check_experts(folder: Path, part: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:  # Any: JSON values
-    """Refuse more experts of a layer than the weights hold of any, where each has weights of its own."""
-    wanted = _first_whole(part, NUM_EXPERTS)
+    """Refuse more experts of a token than there are, and more than the weights hold where each has weights of its own.
+    """
+    wanted, chosen = _first_whole(part, NUM_EXPERTS), _first_whole(part, EXPERTS_PER_TOKEN)
+    if wanted and chosen > wanted:
+        raise damaged(
+            folder / "config.json",
+            "names {chosen} experts of each token, but {wanted} in all",
+            chosen=chosen,
+            wanted=wanted,
+        )
     held = max((int(found[1]) + 1 for name in tensors if (found := _EXPERT.search(name))), default=wanted)
     if held < wanted:
         raise damaged(

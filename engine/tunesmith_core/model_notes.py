@@ -5,6 +5,7 @@ from __future__ import annotations
 from tunesmith_core import unquantized
 from tunesmith_core.adapter_ranks import adapts_experts
 from tunesmith_core.adapter_shapes import ABOUT, NAMES_OF_EXPERTS, adapted_experts, is_in_experts, names_of_experts
+from tunesmith_core.expert_memory import is_of_experts
 from tunesmith_core.messages import Message, joined
 from tunesmith_core.model_cards import ModelCard
 from tunesmith_core.spec import RunSpec, continues
@@ -31,7 +32,7 @@ def _experts_note(card: ModelCard, spec: RunSpec) -> Message | None:
         return untrained_experts(adapter) if are_meant else None
     if are_meant:
         return _beside_note(card)
-    if card.model_type in ABOUT or not any(map(is_in_experts, card.expert_shapes)):
+    if card.model_type in ABOUT or not any(map(is_of_experts, card.shapes)):
         return None
     left_out = Message('The model\'s experts are not trained: of this type "all-linear" means none.')
     names = names_of_experts(card.expert_shapes)
@@ -47,8 +48,8 @@ def _beside_note(card: ModelCard) -> Message | None:
     if not names:
         return None
     return Message(
-        'Of layers called {names} only those of the experts get an adapter: of this type "all-linear" leaves out shared '
-        "experts and layers without experts.",
+        'Of layers called {names} only those of the experts get an adapter: of this type "all-linear" leaves out '
+        "shared experts and layers without experts.",
         names=", ".join(sorted(names)),
     )
 

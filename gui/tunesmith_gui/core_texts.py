@@ -2280,6 +2280,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "name of the data set"),
     QT_TRANSLATE_NOOP("Core", "name or id of a run or model, as `tunesmith trash` lists it"),
     QT_TRANSLATE_NOOP("Core", "names neither a model_type nor an architecture"),
+    QT_TRANSLATE_NOOP("Core", "names {chosen} experts of each token, but {wanted} in all"),
     QT_TRANSLATE_NOOP("Core", "names {name!r}, which is not a safetensors file in this folder"),
     QT_TRANSLATE_NOOP("Core", "names {wanted} experts, but the weights hold {held}"),
     QT_TRANSLATE_NOOP("Core", "names {wanted} layers, but the weights hold {held}"),

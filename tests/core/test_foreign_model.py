@@ -341,6 +341,8 @@ def test_experts_that_the_weights_do_not_hold_are_refused(folder: Path) -> None:
     open_model_folder(folder)
     edit(folder / "config.json", num_local_experts=8)
     assert "config.json: names 8 experts, but the weights hold 4" in refusal(folder).message
+    edit(folder / "config.json", num_local_experts=4, num_experts_per_tok=5)
+    assert "config.json: names 5 experts of each token, but 4 in all" in refusal(folder).message
 
 
 @pytest.mark.parametrize(

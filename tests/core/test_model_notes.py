@@ -98,6 +98,7 @@ def test_experts_that_all_linear_does_not_mean_are_named(tmp_path: Path) -> None
     assert _noted(folder, target_modules=["q_proj"]) == []
     # A mixture that has other layers.
     assert _noted(_mixture(tmp_path / "other", "nemotron_h", "mixer.experts.0.up_proj")) == [left_out]
+    assert _noted(_mixture(tmp_path / "one", "granitemoe", "block_sparse_moe.input_linear")) == [left_out]
     assert _noted(_mixture(tmp_path / "dense", "lfm2_moe", "mlp.up_proj")) == []
 
 
@@ -105,8 +106,8 @@ def test_layers_beside_experts_that_have_their_names_are_named(tmp_path: Path) -
     layers = ("mlp.experts.0.up_proj", "mlp.shared_experts.up_proj")
     folder = _mixture(tmp_path / "model", "deepseek_v3", *layers)
     assert _noted(folder) == [
-        'Of layers called up_proj only those of the experts get an adapter: of this type "all-linear" leaves out shared '
-        "experts and layers without experts."
+        'Of layers called up_proj only those of the experts get an adapter: of this type "all-linear" leaves out '
+        "shared experts and layers without experts."
     ]
     assert _noted(folder, target_modules=["q_proj"]) == []
 

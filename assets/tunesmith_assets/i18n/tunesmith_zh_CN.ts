@@ -10719,6 +10719,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>运行或模型的名称或 ID，与 `tunesmith trash` 列出的一致</translation>
     </message>
     <message>
+        <source>names {chosen} experts of each token, but {wanted} in all</source>
+        <translation>写明每个词元使用 {chosen} 个专家，但总共只有 {wanted} 个</translation>
+    </message>
+    <message>
         <source>names {wanted} experts, but the weights hold {held}</source>
         <translation>写有 {wanted} 个专家，但权重中只有 {held} 个</translation>
     </message>

@@ -12,7 +12,6 @@ from PySide6.QtWidgets import QAbstractSpinBox, QWidget
 from tunesmith_gui.new_run.setting_text import number_text
 from tunesmith_gui.tokens import SPACE
 
-
 _LEADING_ZEROS = re.compile(r"^0+(?=\d)")
 
 
