@@ -330,10 +330,11 @@ def _check_width(folder: Path, part: Mapping[str, Any], tensors: Mapping[str, Te
 
 
 def _check_experts(folder: Path, part: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:  # Any: JSON values
-    """Refuse more experts of a token than there are, and more than the weights hold where each has weights of its own.
-    """
+    """Refuse more experts of a token than there are, and more of a layer than the weights hold one by one."""
     wanted, chosen = _first_whole(part, NUM_EXPERTS), _first_whole(part, EXPERTS_PER_TOKEN)
-    if wanted and chosen > wanted:
+    if not wanted or not any(".experts." in name for name in tensors):
+        return
+    if chosen > wanted:
         raise damaged(
             folder / "config.json",
             "names {chosen} experts of each token, but {wanted} in all",

@@ -304,56 +304,6 @@ def test_settings_of_a_model_larger_than_its_weights(folder: Path, name: str) ->
     assert f"by {'vocab_size' if name == 'hidden_size' else name}, the model would be larger" in refusal(folder).message
 
 
-def layers(*numbers: int, spare: str = "") -> dict[str, list[int]]:
-    names = ("self_attn.q_proj.weight", "mlp.up_proj.weight")
-    shapes = {f"model.layers.{number}.{name}": [4, 8] for number in numbers for name in names}
-    return shapes | {"model.embed_tokens.weight": [16, 8]} | ({spare: [4, 8]} if spare else {})
-
-
-def test_a_config_that_cuts_the_model_is_refused(folder: Path) -> None:
-    write_safetensors(folder / "model.safetensors", layers(0, 1, 2))
-    edit(folder / "config.json", num_hidden_layers=2)
-    assert "config.json: names 2 layers, but the weights hold 3" in refusal(folder).message
-    edit(folder / "config.json", num_hidden_layers=3)
-    open_model_folder(folder)
-    edit(folder / "config.json", num_hidden_layers=None)
-    open_model_folder(folder)
-    edit(folder / "config.json", num_hidden_layers=4)
-    assert "config.json: names 4 layers, but the weights hold 3" in refusal(folder).message
-
-
-def test_a_hidden_size_that_no_layer_has_is_refused(folder: Path) -> None:
-    write_safetensors(folder / "model.safetensors", layers(0, 1))
-    edit(folder / "config.json", num_hidden_layers=2, hidden_size=8)
-    open_model_folder(folder)
-    edit(folder / "config.json", hidden_size=4)
-    assert "hidden_size is 4, but the layers in the weights read 8 numbers of a token" in refusal(folder).message
-    # An embedding of another width, whose numbers a product makes as many as layers read.
-    narrow = {**layers(0, 1), "model.embed_tokens.weight": [16, 4]}
-    write_safetensors(folder / "model.safetensors", narrow)
-    open_model_folder(folder)
-
-
-def test_experts_that_the_weights_do_not_hold_are_refused(folder: Path) -> None:
-    experts = {f"model.layers.1.mlp.experts.{number}.up_proj.weight": [4, 8] for number in range(4)}
-    write_safetensors(folder / "model.safetensors", layers(0, 1) | experts)
-    edit(folder / "config.json", num_hidden_layers=2, num_local_experts=4)
-    open_model_folder(folder)
-    edit(folder / "config.json", num_local_experts=8)
-    assert "config.json: names 8 experts, but the weights hold 4" in refusal(folder).message
-    edit(folder / "config.json", num_local_experts=4, num_experts_per_tok=5)
-    assert "config.json: names 5 experts of each token, but 4 in all" in refusal(folder).message
-
-
-@pytest.mark.parametrize(
-    "spare", ["model.layers.2.eh_proj.weight", "vision.layers.2.mlp.up_proj.weight", "other.weight"]
-)
-def test_a_head_for_further_tokens_is_no_layer(folder: Path, spare: str) -> None:
-    write_safetensors(folder / "model.safetensors", layers(0, 1, spare=spare))
-    edit(folder / "config.json", num_hidden_layers=2)
-    open_model_folder(folder)
-
-
 @pytest.mark.parametrize("name", ["a.qweight", "a.weight_packed", "a.weight_scale_inv", "a.weight.absmax"])
 def test_names_of_packed_weights_tell(folder: Path, name: str) -> None:
     write_safetensors(folder / "model.safetensors", {"embed_tokens.weight": [16, 8], name: [2, 2]})
