@@ -70,10 +70,10 @@ def preview(
         num_cut, num_untrained, longest_tokens, longest_kept_tokens (behind the cuts), context_length; learned_from, the
         fewest tokens with which a row has something to learn, 0 where none has; too_long, the error of rows for which
         the model has no positions, or None; nothing_left, the error of a file that has nothing to learn, or None;
-        is_complete, False when the file goes on behind the rows that were looked at; problems: list of {line, message}, at most 100; notes: sentences
-        about how rows become tokens; reasons: for each source a sentence that says by what its format was recognized;
-        pairs: what became of prompts and completions, "chat" or "text"; num_tokens, num_trained_tokens,
-        num_lost_tokens: of these rows, the last behind the context length.
+        is_complete, False when the file goes on behind the rows that were looked at; problems: list of {line, message},
+        at most 100; notes: sentences about how rows become tokens; reasons: for each source a sentence that says by
+        what its format was recognized; pairs: what became of prompts and completions, "chat" or "text"; num_tokens,
+        num_trained_tokens, num_lost_tokens: of these rows, the last behind the context length.
 
     Raises:
         UserError: when no row can be shown at all, with the cause of the first.
