@@ -42,7 +42,6 @@ VERDICTS = {
     "fits": Message("The run fits."),
     "tight": Message("The run fits, but only just."),
     "exceeds": Message("The run does not fit."),
-    "nothing": Message("Nothing would be learned: no row has a token to learn within the context length."),
     "unmeasured": Message("Examples as long as the whole context do not fit. How long yours are is not known yet."),
 }
 PARTS = {
@@ -94,7 +93,6 @@ def plan(arguments: Namespace) -> int:
         longest_tokens=looked["longest_tokens"] if is_measured else longest,
         step_s=time.step_s,
         other_s=time.other_s,
-        learns_nothing=is_measured and looked["num_untrained"] >= looked["num_rows"],
     )
     possible = (
         preflight.raw_text_note(spec),
@@ -173,7 +171,8 @@ def _looked_at(spec: RunSpec) -> dict[str, Any]:  # Any: JSON values
     """Return the answer of PREVIEW. Without a training environment there is none.
 
     Raises:
-        UserError: why the rows don't become tokens, or that the model has too few positions for them.
+        UserError: why the rows don't become tokens, that the model has too few positions for them, or that a file has
+            nothing to learn.
     """
     try:
         found: dict[str, Any] = conduct(PREVIEW, PreviewSpec(spec, num_rows=1)).get()  # Any: JSON values
@@ -181,15 +180,13 @@ def _looked_at(spec: RunSpec) -> dict[str, Any]:  # Any: JSON values
         raise
     except TunesmithError:
         return {}
-    if found.get("too_long"):
-        raise TunesmithError.from_dict(found["too_long"])
+    if problem := found.get("too_long") or found.get("nothing_left"):
+        raise TunesmithError.from_dict(problem)
     return found
 
 
 def _verdict(estimate: planner.Plan) -> Message:
     """Return whether a run fits, and how to know for certain."""
-    if estimate.verdict == "nothing":
-        return VERDICTS[estimate.verdict]
     return joined(
         [VERDICTS[estimate.verdict], Message("This is an estimate. To measure it: tunesmith check SPEC.json")]
     )

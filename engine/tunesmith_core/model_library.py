@@ -32,7 +32,7 @@ METHODS = {"qlora": "nf4", "lora": "none"}
 USUAL_TOKENS = 512
 """What the longest row of most data comes to; the memory of a whole context would rule models out that train well."""
 
-CONTEXT_NAMES = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
+CONTEXT_NAMES = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "model_max_length")
 """What config.json calls the context length."""
 
 

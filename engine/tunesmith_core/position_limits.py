@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.messages import Message
+from tunesmith_core.messages import Message, joined
 from tunesmith_core.model_config import language_part
 from tunesmith_core.model_folder import local_folder, open_model_folder
 from tunesmith_core.model_library import CONTEXT_NAMES, context_length
@@ -22,6 +22,8 @@ _POSITIONS = re.compile(r"wpe|pos")
 
 _NO_TEXT = re.compile(r"vision|visual|image|audio")
 """Parts of a model that look or listen, whose positions are no tokens."""
+
+SHORTEN = Message("Use shorter prompts, other data, or a model for longer texts.")
 
 OFFSETS = (0, 2)
 """Rows in front of the first position, of which BART and what comes from it has two."""
@@ -62,6 +64,26 @@ def stated_context(spec: RunSpec) -> int:
         return context_length(folder) if folder else 0
     except TunesmithError:
         return 0
+
+
+def beyond_stated(longest_tokens: int, stated: int, learned_from: int) -> Message | None:
+    """Return what to know of rows that are longer than the model is made for, but can be computed.
+
+    Args:
+        longest_tokens: of the longest row.
+        stated: tokens that the model is made for, 0 for any number.
+        learned_from: the fewest tokens with which a row has something to learn.
+    """
+    if not stated or longest_tokens <= stated:
+        return None
+    words = Message(
+        "The longest row has {longest} tokens, but the model is made for {stated}. It may not work well beyond that.",
+        longest=longest_tokens,
+        stated=stated,
+    )
+    if learned_from > stated:
+        return joined([words, SHORTEN])
+    return joined([words, Message("Set the context length to {stated} tokens.", stated=stated)])
 
 
 def too_long(longest_tokens: int, positions: int, folder: Path | str) -> TunesmithError | None:

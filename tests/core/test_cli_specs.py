@@ -282,30 +282,33 @@ def test_plan_tells_how_many_rows_are_cut(
     shown = capsys.readouterr()
     assert "Rows cut: 3 of 3." in shown.err
     assert "The run fits, but only just." in shown.out
-    assert (given["longest_tokens"], given["learns_nothing"]) == (90, False)
+    assert given["longest_tokens"] == 90
 
 
-def test_plan_refuses_rows_for_which_the_model_has_no_positions(
+@pytest.mark.parametrize(
+    ("reason", "code", "words"),
+    [
+        ("too_long", "spec-invalid", "supports only 64."),
+        ("nothing_left", "no-trained-tokens", "Nothing would be learned"),
+        ("nothing_left", "dataset-empty", "every row is longer"),
+    ],
+)
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_plan_refuses_rows_that_would_stop_the_run(
+    spec_file: str, fake_engine: Script, capsys: pytest.CaptureFixture[str], reason: str, code: str, words: str,
+    options: list[str],
+) -> None:
+    problem = UserError(code, words)
+    fake_engine({"preview": LOOKED | {reason: problem.to_dict()}})
+    assert cli.main(["plan", spec_file, *options]) == 2
+    shown = capsys.readouterr()
+    assert words in shown.out + shown.err
+    assert "fits" not in shown.out + shown.err
+
+
+def test_plan_refuses_rows_that_do_not_become_tokens(
     spec_file: str, fake_engine: Script, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fake_engine({"preview": LOOKED | {"too_long": UserError("spec-invalid", "supports only 64.").to_dict()}})
-    assert cli.main(["plan", spec_file]) == 2
-    shown = capsys.readouterr()
-    assert (shown.out, "supports only 64." in shown.err) == ("", True)
-
-
-def test_plan_says_where_nothing_can_be_learned(
-    spec_file: str, fake_engine: Script, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def planned(*_: object, learns_nothing: bool, **__: object) -> Plan:
-        return replace(PLAN, verdict="nothing") if learns_nothing else PLAN
-
-    monkeypatch.setattr(cli_specs.planner, "plan", planned)
-    fake_engine({"preview": LOOKED | {"num_untrained": 3}})
-    assert cli.main(["plan", spec_file]) == 0
-    shown = capsys.readouterr().out
-    assert "Nothing would be learned" in shown
-    assert "fits" not in shown
     fake_engine({"preview": {"error": UserError("dataset-chat-template-missing", "no template").to_dict()}})
     assert cli.main(["plan", spec_file]) == 2
     shown_too = capsys.readouterr()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from tunesmith_core import position_limits
 from tunesmith_core.errors import TunesmithError, UserError
-from tunesmith_core.position_limits import num_positions, positions_of, stated_context, too_long
+from tunesmith_core.position_limits import beyond_stated, num_positions, positions_of, stated_context, too_long
 from tunesmith_core.spec import RunSpec
 
 TEXT = {"max_position_embeddings": 64}
@@ -43,6 +44,27 @@ def test_rows_behind_the_last_position_are_refused() -> None:
         "data.context_length: the longest row has 65 tokens, but m supports only 64."
     )
     assert problem.hint == "Set the context length to 64 tokens or less."
+
+
+def test_rows_longer_than_the_model_is_made_for_are_told() -> None:
+    assert beyond_stated(512, 512, 2) is None
+    assert beyond_stated(9999, 0, 2) is None, "nobody knows"
+    note = beyond_stated(716, 512, 512)
+    assert note is not None
+    assert "716 tokens" in note
+    assert "Set the context length to 512 tokens." in note
+    beyond = beyond_stated(716, 512, 513)
+    assert beyond is not None
+    assert "Set the context length" not in beyond, "nothing would be learned"
+    assert "Use shorter prompts" in beyond
+
+
+@pytest.mark.parametrize("name", ["max_position_embeddings", "n_positions", "model_max_length"])
+def test_the_stated_length_has_several_names(tmp_path: Path, make_spec: Callable[..., RunSpec], name: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "kimi_linear", name: 512}))
+    spec = make_spec()
+    spec.model.path = str(tmp_path)
+    assert stated_context(spec) == 512
 
 
 def test_the_model_of_a_run_is_looked_at(

@@ -17,6 +17,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from tests.engine.prepared import prepare
 from tests.tiny_model import write_chats
+from tunesmith_core import position_limits
+from tunesmith_core.actions import RAISE_CONTEXT
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data import IGNORED_LABEL, DataStats, Example, PreparedData, epoch_order, split_rows
@@ -117,6 +119,76 @@ def test_the_preview_tells_that_a_model_has_too_few_positions(
     # What is cut, or skipped, is none that the model reads.
     for spec.data.context_length, spec.data.overlong in ((20, "cut"), (24, "skip")):
         assert preview(spec, tokenizer, 1)["too_long"] is None
+
+
+def test_the_preview_tells_of_rows_longer_than_the_model_is_made_for(
+    tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_rows(tmp_path / "rows.jsonl", [{"text": "one two three " * 9}, {"text": "one"}])
+    monkeypatch.setattr(data_preview, "stated_context", lambda _spec: 20)
+    spec = tiny_spec(data={"path": path, "context_length": 64})
+    found = preview(spec, tokenizer, 1)
+    assert found["notes"][0] == (
+        f"The longest row has {found['longest_kept_tokens']} tokens, but the model is made for 20. It may not work "
+        "well beyond that. Set the context length to 20 tokens."
+    )
+    assert found["too_long"] is None, "positions that are computed have no end"
+    write_rows(Path(path), [{"prompt": "one two three " * 2, "completion": "four"}])
+    note = preview(spec, tokenizer, 1)["notes"][0]
+    assert "made for 20" in note
+    assert "Set the context length" not in note, "nothing would be learned within it"
+    write_rows(Path(path), [{"text": "one two three " * 9}, {"text": "one"}])
+    for spec.data.context_length, spec.data.overlong in ((20, "cut"), (24, "skip")):
+        assert not [note for note in preview(spec, tokenizer, 1)["notes"] if "The longest row" in note]
+
+
+@pytest.mark.parametrize(
+    ("made_for", "advice", "actions"),
+    [
+        (0, "Raise the context length to {longest} tokens.", (RAISE_CONTEXT,)),
+        (60, "Raise the context length to 60 tokens.", (RAISE_CONTEXT,)),
+        (40, "The first token to learn comes after {before} others, but the model is made for 40 tokens at most. Use "
+             "shorter prompts, other data, or a model for longer texts.", ()),
+    ],
+)
+def test_preview_and_run_say_what_would_help_where_nothing_is_learned(
+    tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    made_for: int, advice: str, actions: tuple[str, ...],
+) -> None:
+    path = write_rows(tmp_path / "rows.jsonl", [{"prompt": "x" * 50, "completion": "y" * 30}] * 2)
+    monkeypatch.setattr(position_limits, "context_length", lambda _folder: made_for)
+    spec = tiny_spec(data={"path": path, "context_length": 1000, "format": "prompt-completion-raw"})
+    (row,) = preview(spec, tokenizer, 1, tokens=True)["rows"]
+    before = [token["trained"] for token in row["tokens"]].index(True)
+    spec.data.context_length = 32
+    found = preview(spec, tokenizer, 1)
+    problem = TunesmithError.from_dict(found["nothing_left"])
+    assert (problem.code, problem.hint) == (
+        "no-trained-tokens", advice.format(longest=row["num_tokens"], before=before)
+    )
+    _, note = found["notes"]
+    assert note == f"{problem.message} {problem.hint}"
+    assert problem.message == f"{path}: no row has a token to learn within 32 tokens. Rows: 2."
+    with pytest.raises(UserError) as raised:
+        prepare(spec, tokenizer)
+    assert (raised.value.message, raised.value.hint) == (problem.message, problem.hint)
+    assert raised.value.actions == problem.actions == actions
+
+
+def test_the_preview_names_the_one_file_that_has_nothing_to_learn(
+    tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    good = write_rows(tmp_path / "good.jsonl", [{"prompt": "x", "completion": "y"}])
+    long = write_rows(tmp_path / "long.jsonl", [{"prompt": "x" * 50, "completion": "y"}])
+    spec = tiny_spec(data={"path": good, "context_length": 32, "format": "prompt-completion-raw"})
+    assert preview(spec, tokenizer, 1)["nothing_left"] is None
+    spec.data.sources.append(dataclasses.replace(spec.data.sources[0], path=long))
+    problem = preview(spec, tokenizer, 1)["nothing_left"]
+    assert problem["message"].startswith(long)
+    write_rows(Path(long), [{"prompt": "x" * 50, "completion": "y"}] * 5001)
+    found = preview(spec, tokenizer, 1)
+    assert found["nothing_left"] is None, "rows behind those may have more"
+    assert any("None of the first" in note for note in found["notes"])
 
 
 def test_rows_whose_answer_is_cut_off_are_dropped_and_counted(
@@ -324,7 +396,7 @@ def test_the_preview_shows_which_rows_are_skipped_and_that_none_is_left(
     assert shown["num_trained_tokens"] == shown["rows"][1]["num_trained_tokens"]
     write_rows(Path(path), [{"text": "word " * 40}])
     (note,) = preview(spec, tokenizer, 3)["notes"]
-    assert "skipped: 1 of 1. No row is left to train on" in note
+    assert "every row is longer than the context length of 16 tokens. Rows: 1." in note
     with pytest.raises(UserError, match="every row is longer than the context length of") as raised:
         prepare(spec, tokenizer)
     assert "split" in raised.value.hint

@@ -8211,10 +8211,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>没有任何一行的回答可以与 {pattern} 匹配。</translation>
     </message>
     <message>
-        <source>No row is left to train on, so a run would stop. {hint}</source>
-        <translation>没有剩下可训练的数据行，因此训练会中止。{hint}</translation>
-    </message>
-    <message>
         <source>No vote found one of them better.</source>
         <translation>没有一票认为其中一个更好。</translation>
     </message>
@@ -8253,10 +8249,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Nothing changed by more than chance.</source>
         <translation>没有超出偶然的变化。</translation>
-    </message>
-    <message>
-        <source>Nothing would be learned: no row has a token to learn within the context length.</source>
-        <translation>学不到任何内容：在上下文长度之内，没有一行含有可学习的词元。</translation>
     </message>
     <message>
         <source>Ollama and LM Studio take GGUF files, but the format is {format}.</source>
@@ -8707,6 +8699,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>这里无法使用适配器：{names}。在这种模型中，其他代码直接读取这些权重，会绕过适配器。</translation>
     </message>
     <message>
+        <source>No context length would change that. Check which column holds the answers.</source>
+        <translation>无论上下文长度设为多少都无济于事。请检查答案在哪一列。</translation>
+    </message>
+    <message>
         <source>No fused kernel computes {kind}.</source>
         <translation>没有支持 {kind} 的融合内核。</translation>
     </message>
@@ -8729,6 +8725,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>No word of the data is both frequent and written in many pieces.</source>
         <translation>数据中没有既常见又被拆成很多片段的词。</translation>
+    </message>
+    <message>
+        <source>None of the first {num_rows:,} rows has a token to learn.</source>
+        <translation>前 {num_rows:,} 行都没有可学习的词元。</translation>
     </message>
     <message>
         <source>Nothing in the trash is named {name!r}.</source>
@@ -8761,6 +8761,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>QLoRA trains on a processor too, but slowly, so it isn&apos;t shown here.</source>
         <translation>QLoRA 也能在处理器上训练，但很慢，因此这里不显示。</translation>
+    </message>
+    <message>
+        <source>Raise the context length to {longest} tokens.</source>
+        <translation>请将上下文长度增大到 {longest} 个词元。</translation>
     </message>
     <message>
         <source>Rates {share} of {places} texts alike, at most {nats} nats apart on average.</source>
@@ -9053,6 +9057,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The library already keeps {path} as {name}.</source>
         <translation>数据集库已用名称“{name}”保存了 {path}。</translation>
+    </message>
+    <message>
+        <source>The longest row has {longest} tokens, but the model is made for {stated}. It may not work well beyond that.</source>
+        <translation>最长的一行有 {longest} 个词元，但该模型按 {stated} 个词元设计，超出后效果可能不佳。</translation>
     </message>
     <message>
         <source>The loss includes a term that keeps logits small (z_loss_coefficient).</source>
@@ -9545,6 +9553,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>Use answers of a bigger model of the same family as the base model, or leave rows like this one out.</source>
         <translation>请使用与基础模型同系列的更大模型的回答，或跳过这样的行。</translation>
+    </message>
+    <message>
+        <source>Use shorter prompts, other data, or a model for longer texts.</source>
+        <translation>请缩短提示词、改用其他数据，或选择支持更长文本的模型。</translation>
     </message>
     <message>
         <source>Use the file with llama.cpp or LM Studio, which read the template from it.</source>
@@ -12787,6 +12799,10 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>指定提示词、回答和标签各在哪一列，或改用示例学习（SFT）。</translation>
     </message>
     <message>
+        <source>Set the context length to {stated} tokens.</source>
+        <translation>请将上下文长度设为 {stated} 个词元。</translation>
+    </message>
+    <message>
         <source>Show the settings, or change them with NAME=VALUE.
 
 `NAME=` empties a setting; `NAME=-` reads its value from the standard input, so that an address with a password stands
@@ -12807,6 +12823,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Text garbled by a wrong encoding</source>
         <translation>因编码错误而乱码的文本</translation>
+    </message>
+    <message>
+        <source>The first token to learn comes after {before} others, but the model is made for {most} tokens at most.</source>
+        <translation>首个要学习的词元前面有 {before} 个词元，但该模型最多适用于 {most} 个词元。</translation>
     </message>
     <message>
         <source>The name of {path} must end in .jsonl, .csv or .parquet.</source>
@@ -21950,6 +21970,14 @@ Save a copy to train with your changes.</source>
     <message>
         <source>Correct a setting</source>
         <translation>请改正一项设置</translation>
+    </message>
+    <message>
+        <source>Nothing to learn: see plan</source>
+        <translation>没有可学习的内容：见计划</translation>
+    </message>
+    <message>
+        <source>Rows too long: see plan</source>
+        <translation>数据行过长：见计划</translation>
     </message>
     <message>
         <source>Does not fit: see plan</source>

@@ -5,9 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tunesmith_core.messages import Message, joined
+from tunesmith_core.position_limits import SHORTEN
 from tunesmith_engine.data.example import IGNORED_LABEL, Example
 from tunesmith_engine.data.parts import parts
 from tunesmith_engine.data.tokenising import Tokenised
+
+
+def learned_from(example: Example) -> int:
+    """Return the fewest tokens of an example that hold one to learn; 0 where it has none."""
+    # Nothing predicts the first token.
+    learned = example.labels[1:] != IGNORED_LABEL
+    return int(learned.argmax()) + 2 if learned.any() else 0
+
+
+def fewest(found: list[int]) -> int:
+    """Return the least of what `learned_from` said of rows, 0 where none has a token to learn."""
+    return min(filter(None, found), default=0)
 
 
 @dataclass(slots=True)
@@ -142,6 +155,29 @@ class Cuts:
         made_for = Message("The model is made for {most} tokens at most.", most=self.most)
         raising = Message("To cut less, raise the context length to {most} tokens.", most=self.most)
         return [made_for, *([raising] if self.limit < self.most else [])]
+
+    def is_reachable(self, num_tokens: int) -> bool:
+        """Return whether a context length that the model is made for takes so many tokens in; of none it does not."""
+        return num_tokens > 0 and not 0 < self.most < num_tokens
+
+    def to_learn(self, num_tokens: int) -> Message:
+        """Return what to do where nothing is learned within the limit.
+
+        Args:
+            num_tokens: the fewest tokens with which a row has something to learn, 0 where none has at any length.
+        """
+        if not num_tokens:
+            return Message("No context length would change that. Check which column holds the answers.")
+        if not self.is_reachable(num_tokens):
+            words = Message(
+                "The first token to learn comes after {before} others, but the model is made for {most} tokens at "
+                "most.",
+                before=num_tokens - 1,
+                most=self.most,
+            )
+            return joined([words, SHORTEN])
+        longest = min(self.longest_tokens, self.most or self.longest_tokens)
+        return Message("Raise the context length to {longest} tokens.", longest=longest)
 
     def _lost_of_texts(self) -> list[str]:
         lost = Message(

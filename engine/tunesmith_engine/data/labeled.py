@@ -22,7 +22,7 @@ from tunesmith_engine.data.cuts import Cuts
 from tunesmith_engine.data.example import IGNORED_LABEL, Example
 from tunesmith_engine.data.groups import alike_rows, split_groups
 from tunesmith_engine.data.order import split_rows
-from tunesmith_engine.data.prepare import FileRows, Prepared, raise_nothing_left, rendered_row, stats_of
+from tunesmith_engine.data.prepare import FileRows, Prepared, nothing_left, rendered_row, stats_of
 from tunesmith_engine.data.read import Source, notes_of
 from tunesmith_engine.data.render import Renderer
 from tunesmith_engine.data.rows_file import RowsWriter
@@ -167,7 +167,7 @@ def _write(
         rows.add(Example(ids, learned), tokenised.question, len(rows) if own is None else own)
     file = FileRows(len(rows) - num_before, source.row_format, source.num_skipped_rows, num_overlong, 0)
     if not file.num_rows:
-        raise_nothing_left(source.path, file, cuts.limit)
+        raise nothing_left(source.path, file, cuts)
     return file
 
 

@@ -23,7 +23,7 @@ from tunesmith_core.objectives import FROM_PAIRS, FROM_STEPS, LABELS
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.position_limits import stated_context
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine.data.cuts import Cuts
+from tunesmith_engine.data.cuts import Cuts, fewest, learned_from
 from tunesmith_engine.data.example import Example
 from tunesmith_engine.data.groups import alike_rows, split_groups, uneven_documents
 from tunesmith_engine.data.held_documents import Parts, documents_of
@@ -228,13 +228,19 @@ def _digest(examples: list[Example]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
-    """How many rows of a file are written, and what was left out."""
+    """How many rows of a file are written, and what was left out.
+
+    Attributes:
+        learned_from: of the rows that were left out, the fewest tokens with which one has something to learn; 0 where
+            none has anything to learn at any length.
+    """
 
     num_rows: int
     row_format: str
     num_bad_rows: int
     num_overlong_rows: int
-    num_untrained_rows: int
+    num_untrained_rows: int = 0
+    learned_from: int = 0
 
 
 def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, rows: RowsWriter, portions: Portions) -> Prepared:
@@ -343,7 +349,8 @@ def _write_pairs(
     spec: RunSpec, source: Source, renderer: Renderer, cuts: Cuts, rows: RowsWriter
 ) -> FileRows:
     """Write the rows of a file of preference pairs, each as its better answer with the worse one behind it."""
-    num_before, num_overlong, num_untrained = len(rows), 0, 0
+    num_before, num_overlong = len(rows), 0
+    untrained: list[int] = []
     groups: deque[int | None] = deque()
 
     def texts() -> Iterator[Rendered]:
@@ -366,10 +373,12 @@ def _write_pairs(
         if differ and better.num_trained_tokens and worse.num_trained_tokens:
             rows.add(replace(better, rejected=worse), chosen.question, len(rows) if own is None else own)
         else:
-            num_untrained += 1
-    file = FileRows(len(rows) - num_before, source.row_format, source.num_skipped_rows, num_overlong, num_untrained)
+            both = learned_from(chosen.example), learned_from(rejected.example)
+            untrained.append(max(both) if all(both) else 0)
+    num_rows, num_bad = len(rows) - num_before, source.num_skipped_rows
+    file = FileRows(num_rows, source.row_format, num_bad, num_overlong, len(untrained), fewest(untrained))
     if not file.num_rows:
-        raise_nothing_left(source.path, file, cuts.limit)
+        raise nothing_left(source.path, file, cuts)
     return file
 
 
@@ -405,7 +414,8 @@ def _write_examples(
     rows: RowsWriter,
     targets: StoredTargets | None = None,
 ) -> FileRows:
-    num_before, num_overlong, num_untrained = len(rows), 0, 0
+    num_before, num_overlong = len(rows), 0
+    untrained: list[int] = []
     waiting: deque[_Read] = deque()
 
     def texts() -> Iterator[Rendered]:
@@ -435,34 +445,37 @@ def _write_examples(
                     example = replace(example, is_bad=row.is_bad, soft=left)
                     rows.add(example, tokenised.question, group, row.document, row.kept)
                 else:
-                    num_untrained += 1
+                    untrained.append(learned_from(part.example))
     num_rows, num_bad = len(rows) - num_before, source.num_skipped_rows
-    file = FileRows(num_rows, source.row_format, num_bad, num_overlong, num_untrained)
-    if targets and source.first_error and not (num_rows or num_overlong or num_untrained):
+    file = FileRows(num_rows, source.row_format, num_bad, num_overlong, len(untrained), fewest(untrained))
+    if targets and source.first_error and not (num_rows or num_overlong or untrained):
         raise source.first_error
     if not file.num_rows:
-        raise_nothing_left(source.path, file, cuts.limit)
+        raise nothing_left(source.path, file, cuts)
     return file
 
 
-def raise_nothing_left(path: Path, file: FileRows, limit: int) -> None:
+def nothing_left(path: Path | str, file: FileRows, cuts: Cuts) -> TunesmithError:
+    """Return why a run can't learn from a file none of whose rows is left, and what to do."""
     if file.num_untrained_rows:
-        raise TunesmithError(
+        helps = cuts.is_reachable(file.learned_from)
+        return TunesmithError(
             "no-trained-tokens",
             "{path}: no row has a token to learn within {limit} tokens. Rows: {num_rows:,}.",
+            hint=cuts.to_learn(file.learned_from),
             path=path,
             num_rows=file.num_untrained_rows,
-            limit=limit,
-            actions=(RAISE_CONTEXT,),
+            limit=cuts.limit,
+            actions=(RAISE_CONTEXT,) if helps else (),
         )
-    raise TunesmithError(
+    return TunesmithError(
         "dataset-empty",
         "{path}: every row is longer than the context length of {limit} tokens. Rows: {num_rows:,}.",
         hint=OVERLONG_HINT,
         actions=(RAISE_CONTEXT,),
         path=path,
         num_rows=file.num_overlong_rows,
-        limit=limit,
+        limit=cuts.limit,
     )
 
 

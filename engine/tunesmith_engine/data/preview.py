@@ -14,11 +14,11 @@ from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message, joined
 from tunesmith_core.objectives import FROM_LABELS, FROM_PAIRS, FROM_STEPS, LABELS, STORED, sequences_per_row
 from tunesmith_core.operations.limits import Portions
-from tunesmith_core.position_limits import positions_of, stated_context, too_long
+from tunesmith_core.position_limits import beyond_stated, positions_of, stated_context, too_long
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine.data.cuts import Cuts
+from tunesmith_engine.data.cuts import Cuts, fewest, learned_from
 from tunesmith_engine.data.example import IGNORED_LABEL, Example
-from tunesmith_engine.data.prepare import OVERLONG_HINT, few_trained, rendered_rows
+from tunesmith_engine.data.prepare import FileRows, few_trained, nothing_left, rendered_rows
 from tunesmith_engine.data.read import Source, notes_of
 from tunesmith_engine.data.render import Renderer
 from tunesmith_engine.data.stored import StoredTargets, stored_targets
@@ -66,14 +66,14 @@ def preview(
         takes several, `special` the name of a control token, else empty.
         histogram: list of {from_tokens, to_tokens, num_rows}, the upper bound exclusive.
         num_rows, the examples, of which a row that is split has several; examples, so many of each source, None where
-        not all rows were looked at; num_skipped, bad rows and those that are
-        skipped because they are too long; num_cut, num_untrained,
-        longest_tokens, longest_kept_tokens (behind the cuts), context_length; too_long, the error of rows for which
-        the model has no positions, or None; is_complete, False when the file
-        goes on behind the rows that were looked at; problems: list of {line, message}, at most 100; notes: sentences
-        about how rows become tokens; reasons: for each source a sentence that says by what its format was recognized;
-        pairs: what became of prompts and completions, "chat" or "text"; num_tokens, num_trained_tokens,
-        num_lost_tokens: of these rows, the last behind the context length.
+        not all rows were looked at; num_skipped, bad rows and those that are skipped because they are too long;
+        num_cut, num_untrained, longest_tokens, longest_kept_tokens (behind the cuts), context_length; learned_from, the
+        fewest tokens with which a row has something to learn, 0 where none has; too_long, the error of rows for which
+        the model has no positions, or None; nothing_left, the error of a file that has nothing to learn, or None;
+        is_complete, False when the file goes on behind the rows that were looked at; problems: list of {line, message},
+        at most 100; notes: sentences about how rows become tokens; reasons: for each source a sentence that says by
+        what its format was recognized; pairs: what became of prompts and completions, "chat" or "text"; num_tokens,
+        num_trained_tokens, num_lost_tokens: of these rows, the last behind the context length.
 
     Raises:
         UserError: when no row can be shown at all, with the cause of the first.
@@ -93,10 +93,66 @@ def preview(
     stored = stored_targets(spec, tokenizer)
     show_tokens = tokenizer if tokens else None
     found = _looked_at(spec, sources, Renderer(tokenizer, spec.data, portions), num_rows, show_tokens, stored)
-    refusal = too_long(found["longest_kept_tokens"], positions_of(spec), spec.model.path)
-    if refusal:
-        found["notes"].insert(0, joined([refusal.message, refusal.hint]))
+    refusal, note_of_positions = _positions(spec, found["longest_kept_tokens"], found["learned_from"])
+    found["notes"] = [*filter(None, [note_of_positions]), *found["notes"]]
     return found | {"problems": problems, "too_long": refusal.to_dict() if refusal else None}
+
+
+def _positions(
+    spec: RunSpec, longest_tokens: int, learned_from_tokens: int
+) -> tuple[TunesmithError | None, str | None]:
+    """Return why the model can't read the longest example, and what a person should know of its length."""
+    positions = positions_of(spec)
+    if refusal := too_long(longest_tokens, positions, spec.model.path):
+        return refusal, joined([refusal.message, refusal.hint])
+    return None, None if positions else beyond_stated(longest_tokens, stated_context(spec), learned_from_tokens)
+
+
+@dataclass(slots=True)
+class _Left:
+    """What is left of the examples of a file.
+
+    Attributes:
+        path: of the file.
+        num_tokens, num_trained_tokens: of the examples within the context length.
+        num_learned: with a token to learn.
+        num_overlong: skipped because they are too long.
+        num_untrained: without one within the context length.
+        learned_from: the fewest tokens with which one of these has something to learn, 0 where none has.
+    """
+
+    path: str
+    num_tokens: int = 0
+    num_trained_tokens: int = 0
+    num_learned: int = 0
+    num_overlong: int = 0
+    num_untrained: int = 0
+    learned_from: int = 0
+
+    def cut(self, row: Tokenised, cuts: Cuts, objective: str) -> Example:
+        """Return and count what the context length leaves of an example."""
+        kept = cuts.cut(row.example, is_text=row.is_text)
+        self.num_tokens += len(kept.input_ids)
+        self.num_trained_tokens += kept.num_trained_tokens
+        # A class is learned from the whole text.
+        if kept.num_trained_tokens or objective in FROM_LABELS:
+            self.num_learned += 1
+        else:
+            self.num_untrained += 1
+        self.learned_from = fewest([self.learned_from, learned_from(row.example)])
+        return kept
+
+    def skip(self, row: Tokenised, cuts: Cuts) -> Example:
+        """Count an example that a run leaves out, and return its beginning."""
+        self.num_overlong += 1
+        return Example(row.example.input_ids[: cuts.limit], np.full(cuts.limit, IGNORED_LABEL, dtype=np.int32))
+
+    def problem(self, cuts: Cuts) -> TunesmithError | None:
+        """Return why nothing of the file can be learned; None where something can, or all its rows are bad."""
+        if self.num_learned or not (self.num_overlong or self.num_untrained):
+            return None
+        file = FileRows(0, "", 0, self.num_overlong, self.num_untrained, self.learned_from)
+        return nothing_left(self.path, file, cuts)
 
 
 @dataclass(slots=True)
@@ -190,10 +246,11 @@ def _looked_at(
     cuts = Cuts(spec.data.context_length, spec.data.overlong == "split", stated_context(spec))
     rows: list[dict[str, Any]] = []
     lengths: list[int] = []
-    num_shown = num_untrained = num_overlong = num_tokens = num_trained_tokens = 0
-    num_answers = sequences_per_row(spec.objective.kind)
+    left = [_Left(source.path) for source in spec.data.sources]
+    num_shown, num_answers = 0, sequences_per_row(spec.objective.kind)
     head = _Head(sources, renderer, -(-num_rows // len(sources)), stored)
     for said, is_shown, rendered, row in head.rows():
+        file = left[len(head.numbers) - 1]
         leading = renderer.leading_text if rendered.starts_document else ""
         is_shown = is_shown and num_shown < num_rows * num_answers
         num_shown += is_shown
@@ -201,23 +258,20 @@ def _looked_at(
         head.examples[-1] += len(parts) - 1
         for part, tokenised in enumerate(parts, 1):
             lengths.append(length := len(tokenised.example.input_ids))
-            if is_skipped := spec.data.overlong == "skip" and length > cuts.limit:
-                num_overlong += 1
-                example = _unlearned(tokenised.example, cuts.limit)
-            else:
-                example = cuts.cut(tokenised.example, is_text=tokenised.is_text)
-                # A class is learned from the whole text.
-                num_untrained += not (example.num_trained_tokens or spec.objective.kind in FROM_LABELS)
-                num_tokens += len(example.input_ids)
-                num_trained_tokens += example.num_trained_tokens
+            is_skipped = spec.data.overlong == "skip" and length > cuts.limit
+            example = file.skip(tokenised, cuts) if is_skipped else file.cut(tokenised, cuts, spec.objective.kind)
             if is_shown and part <= MAX_PARTS:
                 # Only the first part has the leading tokens.
                 shown = _shown_row(tokenised, example, leading if part == 1 else "", spec.objective.kind in FROM_STEPS)
                 rows.append({**said, "part": part, "is_skipped": is_skipped, **shown})
                 if tokenizer:
                     rows[-1]["tokens"] = _shown_tokens(tokenizer, tokenised, example)
-    notes = renderer.notes | notes_of(sources) | cuts.notes() | _overlong_notes(num_overlong, len(lengths), cuts.limit)
-    notes |= few_trained(num_trained_tokens, num_tokens)
+    num_overlong, num_tokens = (sum(getattr(file, name) for file in left) for name in ("num_overlong", "num_tokens"))
+    problem = next(filter(None, (file.problem(cuts) for file in left)), None)
+    of_lengths = _length_notes(spec, cuts, left, len(lengths))
+    if problem:
+        of_lengths = _nothing_notes(problem, len(lengths), is_complete=head.is_complete)
+    notes = renderer.notes | notes_of(sources) | of_lengths
     notes |= planned_notes(spec, head.numbers if head.is_complete else None, head.examples)
     return {
         "rows": rows,
@@ -226,23 +280,37 @@ def _looked_at(
         "examples": head.examples if head.is_complete else None,
         "num_skipped": sum(source.num_skipped_rows for source in sources) + num_overlong,
         "num_cut": cuts.num_cut,
-        "num_untrained": num_untrained // num_answers,
+        "num_untrained": sum(file.num_untrained for file in left) // num_answers,
         "num_tokens": num_tokens,
-        "num_trained_tokens": num_trained_tokens,
+        "num_trained_tokens": sum(file.num_trained_tokens for file in left),
         "num_lost_tokens": sum(lengths) - num_tokens,
         "longest_tokens": max(lengths),
         "longest_kept_tokens": cuts.longest_kept,
+        "learned_from": fewest([file.learned_from for file in left]),
         "context_length": cuts.limit,
         "is_complete": head.is_complete,
+        "nothing_left": problem.to_dict() if problem and head.is_complete else None,
         "notes": list(notes.values()),
         "reasons": [source.reason for source in sources],
         "pairs": "chat" if renderer.makes_chats else "text",
     }
 
 
-def _unlearned(example: Example, limit: int) -> Example:
-    """Return the beginning of an example that a run leaves out."""
-    return Example(example.input_ids[:limit], np.full(limit, IGNORED_LABEL, dtype=np.int32))
+def _nothing_notes(problem: TunesmithError, num_rows: int, *, is_complete: bool) -> dict[str, str]:
+    """Return why a file has nothing to learn, as far as its rows were looked at, a code and a sentence."""
+    first = Message("None of the first {num_rows:,} rows has a token to learn.", num_rows=num_rows)
+    return {problem.code: joined([problem.message if is_complete else first, problem.hint])}
+
+
+def _length_notes(spec: RunSpec, cuts: Cuts, left: list[_Left], num_rows: int) -> dict[str, str]:
+    """Return what a person should know of what the context length leaves to learn, codes and sentences."""
+    notes = cuts.notes() | _overlong_notes(sum(file.num_overlong for file in left), num_rows, cuts.limit)
+    if spec.objective.kind in FROM_LABELS | FROM_STEPS:
+        return notes
+    num_trained, num_tokens = (
+        sum(getattr(file, name) for file in left) for name in ("num_trained_tokens", "num_tokens")
+    )
+    return notes | few_trained(num_trained, num_tokens)
 
 
 def _overlong_notes(num_overlong: int, num_rows: int, limit: int) -> dict[str, str]:
@@ -255,8 +323,7 @@ def _overlong_notes(num_overlong: int, num_rows: int, limit: int) -> dict[str, s
         number=num_overlong,
         num_rows=num_rows,
     )
-    nothing = Message("No row is left to train on, so a run would stop. {hint}", hint=OVERLONG_HINT)
-    return {"dataset-rows-overlong": joined([words, nothing]) if num_overlong == num_rows else words}
+    return {"dataset-rows-overlong": words}
 
 
 def _shown_row(

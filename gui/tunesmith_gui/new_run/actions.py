@@ -37,7 +37,7 @@ from tunesmith_gui.new_run.form import (
     NewRunForm,
 )
 from tunesmith_gui.new_run.setting_paths import MAPPING, READING, SETTINGS, TEACHER, reward_path
-from tunesmith_gui.new_run.surroundings import Missing
+from tunesmith_gui.new_run.surroundings import BY_PLAN, Missing
 from tunesmith_gui.services.column_memory import ColumnMemory
 from tunesmith_gui.services.diagnostics import report
 from tunesmith_gui.services.form_memory import MAX_RECENT, FormMemory, remembered, write_command_spec
@@ -413,7 +413,8 @@ class NewRunActions(QObject):
 
     def check_plan(self) -> None:
         """Lets the engine train one real step."""
-        if self._form.missing() not in (Missing.NOTHING, Missing.MEMORY):
+        # What the plan tells can be checked.
+        if self._form.missing() not in (Missing.NOTHING, *BY_PLAN):
             self.checking_changed.emit(False, self.tr("Complete the form first."), "warn")
             return
         task = operations().begin(PLAN_CHECK, self._form.spec)

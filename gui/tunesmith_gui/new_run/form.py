@@ -257,6 +257,8 @@ class NewRunForm(QObject):
             (around.data_broken, Missing.DATA_BROKEN),
             (bool(self.problems()), Missing.SETTING),
             (around.no_room, Missing.ROOM),
+            (around.learns_nothing, Missing.LEARNS_NOTHING),
+            (around.rows_too_long, Missing.TOO_LONG),
             (around.does_not_fit, Missing.MEMORY),
         )
         return next((missing for lacks, missing in checks if lacks), Missing.NOTHING)

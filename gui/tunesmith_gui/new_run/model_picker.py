@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QWidget
 
 from tunesmith_core.model_cards import ModelCard
 from tunesmith_gui.models.model_words import license_text, parameters_text, parts_text, template_text, verdict_words
-from tunesmith_gui.new_run.facts import ModelFacts, PlanFacts
+from tunesmith_gui.new_run.looks import ModelFacts, PlanFacts
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import size, translate
 from tunesmith_gui.widgets.buttons import IconButton

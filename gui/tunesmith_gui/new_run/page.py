@@ -18,9 +18,10 @@ from tunesmith_gui.models.run_spec import AtSetting, ChosenData, Proposal, to_lo
 from tunesmith_gui.new_run.actions import NewRunActions
 from tunesmith_gui.new_run.data_picker import DataPicker
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
-from tunesmith_gui.new_run.facts import DATA, ENCODING, SHEET, NewRunFacts, Survey
+from tunesmith_gui.new_run.facts import DATA, ENCODING, SHEET, NewRunFacts
 from tunesmith_gui.new_run.form import BY_EXAMPLE, NewRunForm
 from tunesmith_gui.new_run.goal_card import GoalCard
+from tunesmith_gui.new_run.looks import Survey
 from tunesmith_gui.new_run.model_picker import ModelPicker
 from tunesmith_gui.new_run.plan_card import PlanCard
 from tunesmith_gui.new_run.preset_bar import PresetBar

@@ -11,8 +11,8 @@ from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QSizePolicy, QVBoxLayout
 from tunesmith_core import held_out
 from tunesmith_core.planner import Saving
 from tunesmith_gui.models.model_words import verdict_words
-from tunesmith_gui.new_run.facts import PlanFacts
 from tunesmith_gui.new_run.fit_meter import FitMeter, Swatch
+from tunesmith_gui.new_run.looks import PlanFacts
 from tunesmith_gui.new_run.start_bar import LINK_INSET_PX
 from tunesmith_gui.plain_text import set_tip
 from tunesmith_gui.tokens import SPACE

@@ -36,6 +36,8 @@ def missing_word(missing: Missing) -> str:
         Missing.PROMPTS: translate("StartBar", "The data has no prompts"),
         Missing.DATA_BROKEN: translate("StartBar", "The data can't be used"),
         Missing.SETTING: translate("StartBar", "Correct a setting"),
+        Missing.LEARNS_NOTHING: translate("StartBar", "Nothing to learn: see plan"),
+        Missing.TOO_LONG: translate("StartBar", "Rows too long: see plan"),
         Missing.MEMORY: translate("StartBar", "Does not fit: see plan"),
         Missing.ROOM: translate("StartBar", "No room for the model"),
         Missing.DOWNLOADING: translate("StartBar", "Downloading the model…"),

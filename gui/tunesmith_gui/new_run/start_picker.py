@@ -17,8 +17,8 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.start_choices import StartChoice, adapters_of_runs
 from tunesmith_gui.background import Latest
-from tunesmith_gui.new_run.facts import ModelFacts
 from tunesmith_gui.new_run.form import NewRunForm
+from tunesmith_gui.new_run.looks import ModelFacts
 from tunesmith_gui.new_run.setting_paths import setting_of
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill, translate

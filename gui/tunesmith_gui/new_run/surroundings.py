@@ -24,10 +24,16 @@ class Missing(StrEnum):
     PROMPTS = "prompts"
     DATA_BROKEN = "data_broken"
     SETTING = "setting"
+    LEARNS_NOTHING = "learns_nothing"
+    TOO_LONG = "too_long"
     MEMORY = "memory"
     ROOM = "room"
     DOWNLOADING = "downloading"
     STARTING = "starting"
+
+
+BY_PLAN = (Missing.LEARNS_NOTHING, Missing.TOO_LONG, Missing.MEMORY)
+"""What the plan tells."""
 
 
 @dataclass(slots=True)
@@ -49,6 +55,8 @@ class Surroundings:
         reward_problems: what is wrong with rewards: kind and path, and words about it.
         packages_missing: a reward needs packages that are not installed.
         unmatched: setting path to what it names and the model certainly does not have.
+        learns_nothing: a data file has no token to learn within the context length.
+        rows_too_long: the model has no positions for the longest rows.
         does_not_fit: the plan says that memory will not suffice.
         no_room: the chosen model of a hub doesn't fit on the drive.
         downloading: a run waits for its model.
@@ -70,6 +78,8 @@ class Surroundings:
     reward_problems: Mapping[tuple[str, str], str] = field(default_factory=dict)
     packages_missing: bool = False
     unmatched: Mapping[str, str] = field(default_factory=dict)
+    learns_nothing: bool = False
+    rows_too_long: bool = False
     does_not_fit: bool = False
     no_room: bool = False
     downloading: bool = False

@@ -18,8 +18,7 @@ from tunesmith_core.hardware import Hardware
 from tunesmith_core.operations.kinds.engine import PreviewSpec
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.context import Context
-from tunesmith_gui.new_run import doubts_first, lengths_look
-from tunesmith_gui.new_run import facts as new_run_facts
+from tunesmith_gui.new_run import doubts_first, lengths_look, looks
 from tunesmith_gui.new_run.page import NewRunPage
 
 CPU = Hardware("cpu", "x86", 16 * GIB, 8 * GIB, 16 * GIB, 8 * GIB)
@@ -36,8 +35,8 @@ CONFIG = {
 def devices(monkeypatch: pytest.MonkeyPatch) -> list[Hardware]:
     """The devices that the page finds; a test may change the list."""
     found = [CPU]
-    monkeypatch.setattr(new_run_facts, "detect_hardware", lambda: list(found))
-    monkeypatch.setattr(new_run_facts, "HARDWARE_KEPT_S", -1.0)
+    monkeypatch.setattr(looks, "detect_hardware", lambda: list(found))
+    monkeypatch.setattr(looks, "HARDWARE_KEPT_S", -1.0)
     return found
 
 

@@ -14,12 +14,13 @@ from pytestqt.qtbot import QtBot
 from tests.gui.conftest import settle
 from tests.gui.new_run.driving import ANSWER, close, fill_in, make_page, shown_words
 from tunesmith_core.actions import ACTIONS
-from tunesmith_core.errors import TunesmithError
+from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.runs import create_run
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.context import Context
 from tunesmith_gui.models.run_spec import AtSetting, Proposal
 from tunesmith_gui.new_run.page import NewRunPage
+from tunesmith_gui.new_run.surroundings import Missing
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
@@ -194,13 +195,37 @@ class TestCutRows:
     def test_a_plan_that_would_learn_nothing_does_not_say_that_it_fits(
         self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, previewed: Any
     ) -> None:
-        previewed.answer = ANSWER | {"num_untrained": 3}
+        problem = UserError("no-trained-tokens", "No row has a token to learn.")
+        previewed.answer = ANSWER | {"nothing_left": problem.to_dict()}
         fill_in(qtbot, page, model, data_file)
         page.form.set_value("data.context_length", 8)
         qtbot.waitUntil(lambda: page.plan_card.chip.text == "Nothing to learn", timeout=5000)
         assert page.model_picker.chip.isHidden(), "it is no fault of the model"
+        assert (page.start_bar.start.text(), page.start_bar.start.isEnabled()) == ("Nothing to learn: see plan", False)
         page.form.set_value("data.context_length", 2048)
         qtbot.waitUntil(lambda: page.plan_card.chip.text == "Fits", timeout=5000)
+        assert page.start_bar.start.isEnabled()
+
+    def test_rows_without_positions_do_not_start(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, previewed: Any
+    ) -> None:
+        previewed.answer = ANSWER | {"too_long": UserError("spec-invalid", "The model supports only 8.").to_dict()}
+        fill_in(qtbot, page, model, data_file)
+        page.form.set_value("data.context_length", 16)
+        qtbot.waitUntil(lambda: page.form.missing() is Missing.TOO_LONG, timeout=5000)
+        assert (page.start_bar.start.text(), page.start_bar.start.isEnabled()) == ("Rows too long: see plan", False)
+        page.form.set_value("data.context_length", 2048)
+        qtbot.waitUntil(page.start_bar.start.isEnabled, timeout=5000)
+
+    def test_rows_within_the_context_length_but_not_the_model_are_looked_at(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, previewed: Any
+    ) -> None:
+        config = json.loads((model / "config.json").read_text())
+        (model / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 4}))
+        previewed.answer = ANSWER | {"notes": ["The model is made for 4."]}
+        fill_in(qtbot, page, model, data_file)
+        qtbot.waitUntil(lambda: "The model is made for 4." in page.plan_card.notes.text(), timeout=5000)
+        assert page.start_bar.start.isEnabled(), "it trains even so"
 
 
 class TestFirstModel:

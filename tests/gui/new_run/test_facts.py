@@ -16,7 +16,7 @@ from tunesmith_core.operations.runner import Outcome
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import DataSpec, SourceSpec
 from tunesmith_gui.background import Latest
-from tunesmith_gui.new_run.facts import device_for, look_at_model
+from tunesmith_gui.new_run.looks import device_for, look_at_model
 from tunesmith_gui.services import workbook
 from tunesmith_gui.services.data_facts import NUM_MEASURED, look_at_data
 

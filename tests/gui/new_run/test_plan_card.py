@@ -17,7 +17,7 @@ from tunesmith_core.messages import Message
 from tunesmith_core.planner import Saving, plan
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui import tr
-from tunesmith_gui.new_run.facts import PlanFacts
+from tunesmith_gui.new_run.looks import PlanFacts
 from tunesmith_gui.new_run.page import SIDE_WIDTH_PX, NewRunPage
 from tunesmith_gui.new_run.plan_card import COLOURS, PlanCard
 from tunesmith_gui.shell.main_window import MainWindow
