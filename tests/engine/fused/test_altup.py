@@ -127,7 +127,8 @@ def test_dropout_of_coefficients_is_that_of_the_forward_pass(policy: str) -> Non
         loss_at(0.0, torch.zeros_like(twin.arena.weights))
         gradient = twin.arena.gradients.clone()
         direction = gradient / gradient.norm()
-        step = 0.004
+        # As large as the slope stays one: what float32 leaves of a smaller difference depends on the processor.
+        step = 0.05
         slope = (loss_at(step, direction) - loss_at(-step, direction)) / (2 * step)
     assert slope == pytest.approx(float(gradient.norm()), rel=0.01)
 

@@ -44,6 +44,12 @@ def padded(model: PeftModel, sequences: Sequence[Example]) -> torch.Tensor:
     return torch.stack([_of_logits(logits[: len(sequence.input_ids)], sequence) for logits, sequence in together])
 
 
+def in_portions(model: PeftModel, sequences: Sequence[Example]) -> torch.Tensor:
+    """Return the same as `padded`, of four sequences at a time, as a step in portions has it."""
+    portions = [sequences[at : at + 4] for at in range(0, len(sequences), 4)]
+    return torch.cat([padded(model, portion) for portion in portions])
+
+
 LogProbabilities = Callable[[PeftModel, Sequence[Example]], torch.Tensor]
 
 
