@@ -196,6 +196,12 @@ class RunStatus:
             # Of training nothing is left; the engine saves, after it has asked its questions.
             self.state = RunState.FINALIZING
 
+    @property
+    def final_eval_loss(self) -> float | None:
+        """The newest evaluation of what was trained, which is what a run saves; None while only the base model is measured.
+        """
+        return self.eval_loss if self.best_eval_loss is not None else None
+
     def lasted_s(self, now: float) -> float | None:
         """Return for how many seconds an engine worked on the run, None before the first one.
 

@@ -47,6 +47,14 @@ MANY_EPOCHS, FEW_ROWS = 5, 200
 LEAST_ASKED = 3
 """When none of so many questions is answered rightly, a lower loss is no success."""
 
+MEMORIZED = 0.6
+"""A training loss below this share of the held-out loss, and of where it began, is one of memorized rows: what a model
+learns of all rows alike lowers both losses, and rows of two kinds differ from the first step on."""
+
+SETTLED = 0.01
+"""A held-out loss that fell by a smaller share over the later half of a run has stopped improving: as many steps again
+bring less than what `NOTHING` means."""
+
 FALLING = 0.03
 """Share by which the last fifth of the training losses lies under the one before it while there is more to learn."""
 
@@ -155,6 +163,16 @@ class Measured:
     @property
     def _finite_losses(self) -> list[float]:
         return [loss for _, loss in sorted(self.training.items()) if math.isfinite(loss)]
+
+    @property
+    def memorized(self) -> float | None:
+        """The training loss at the end where only that one still fell: the rows are memorized. Else None."""
+        parts, losses = self.parts_of_training(), self.held_out
+        end = max(losses, default=0)
+        half = max((step for step in losses if step <= end / 2), default=end)
+        if not parts or half == end or parts[-1] >= MEMORIZED * min(losses[end], self._finite_losses[0]):
+            return None
+        return None if losses[half] - losses[end] >= SETTLED * losses[half] else parts[-1]
 
 
 def judge(measured: Measured) -> Verdict:
@@ -324,6 +342,18 @@ class _Finding:
             evidence.append(_right_answers(right))
         return Verdict(outcome, sentence, advice, self.best_step, joined(evidence) if evidence else "", steps)
 
+    def _unless_memorized(self, outcome: Outcome, sentence: Message, advice: Message, *steps: NextStep) -> Verdict:
+        """Advise more steps, but not where they would only make the model memorize its rows."""
+        if (training := self.measured.memorized) is not None:
+            advice = Message(
+                "The model is memorizing its rows: the training loss is {training}, but the held-out loss has stopped "
+                "improving at {after}. Train on more rows that differ from each other, or for fewer steps.",
+                training=f"{training:.3f}",
+                **self.values,
+            )
+            steps = (NextStep("fewer-epochs"), NextStep("look-at-rows"))
+        return self._verdict(outcome, sentence, advice, *steps)
+
     def worse(self) -> Verdict:
         advice = Message("Lower the learning rate, and look at the rows: answers may not belong to their questions.")
         if self.measured.preferences:
@@ -360,10 +390,10 @@ class _Finding:
             return self._verdict(Outcome.NOTHING, sentence, advice)
         if self._still_falls():
             advice = Message("The training loss was still falling at the end. Train for more steps.")
-            return self._verdict(Outcome.NOTHING, sentence, advice, NextStep("more-steps"))
+            return self._unless_memorized(Outcome.NOTHING, sentence, advice, NextStep("more-steps"))
         advice = Message("Train for more steps or at a higher learning rate, and look at what is learned of the rows.")
         steps = (NextStep("higher-rate"), NextStep("more-steps"), NextStep("look-at-rows"))
-        return self._verdict(Outcome.NOTHING, sentence, advice, *steps)
+        return self._unless_memorized(Outcome.NOTHING, sentence, advice, *steps)
 
     def _still_falls(self) -> bool:
         parts = self.measured.parts_of_training()
@@ -396,7 +426,7 @@ class _Finding:
             **self.values,
         )
         advice = Message("Train for more steps, and hold out more rows to measure it.")
-        return self._verdict(Outcome.NOTHING, sentence, advice, NextStep("more-steps"), NextStep("hold-out"))
+        return self._unless_memorized(Outcome.NOTHING, sentence, advice, NextStep("more-steps"), NextStep("hold-out"))
 
     def unlearned(self) -> Verdict | None:
         """What a run is for may not have been learned although its loss fell."""
@@ -454,7 +484,7 @@ class _Finding:
                 "training rows: check that yours contain them, add more rows, or train a larger model."
             )
         steps = (NextStep("more-steps"), NextStep("look-at-rows"))
-        return self._verdict(Outcome.STILL_WRONG, sentence, advice, *steps)
+        return self._unless_memorized(Outcome.STILL_WRONG, sentence, advice, *steps)
 
     def by_heart(self) -> Verdict | None:
         parts, last = self.measured.parts_of_training(), self.measured.held_out[max(self.measured.held_out)]
@@ -508,4 +538,4 @@ class _Finding:
         sentence = Message("Improved a little: the held-out loss fell from {before} to {after}.", **self.values)
         if told:
             sentence = joined([Message("Improved a little."), told])
-        return self._verdict(Outcome.LITTLE, sentence, advice, NextStep("more-steps"))
+        return self._unless_memorized(Outcome.LITTLE, sentence, advice, NextStep("more-steps"))

@@ -29,6 +29,11 @@ def test_a_short_file_is_counted_and_a_long_one_estimated(tmp_path: Path) -> Non
     assert datafmt.sniff(path).num_rows_estimate == pytest.approx(200, rel=0.05)
 
 
+def test_a_malformed_row_is_counted(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", ['{"text": "a"}', "{broken", '{"text": "b"}'])
+    assert datafmt.sniff(path).num_rows_estimate == 3
+
+
 @pytest.mark.parametrize(
     "row",
     [

@@ -259,6 +259,13 @@ def test_numbers_are_folded_too() -> None:
     assert (status.error, status.ended_at, status.started_at, status.state.live) == (None, None, 1.0, True)
 
 
+def test_the_newest_evaluation_is_that_of_the_adapter_but_not_one_before_training() -> None:
+    before = ("eval", {"step": 0, "loss": 6.0})
+    assert fold(before).final_eval_loss is None
+    status = fold(before, ("eval", {"step": 5, "loss": 5.79}), ("eval", {"step": 9, "loss": 5.926}))
+    assert (status.final_eval_loss, status.best_eval_loss) == (5.926, 5.79)
+
+
 def test_a_resumed_run_is_where_its_checkpoint_was() -> None:
     steps: list[tuple[str, dict[str, object]]] = [("setup", {"total_steps": 9}), ("step", {"step": 4})]
     assert fold(*steps, ("hello", {"resumed_from_step": 3})).step == 3

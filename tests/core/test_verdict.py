@@ -177,6 +177,52 @@ def test_a_loss_that_still_falls_needs_more_steps() -> None:
         assert "still falling" not in judge(Measured({0: 2.0, 20: last}, falling(2.0, 1.9), SETUP)).advice
 
 
+MEMORIZING = {step: max(2.2, 5.4 - step / 100) for step in range(1, 401)}
+"""Training losses that fall far below what is held out, and still do at the end."""
+
+
+@pytest.mark.parametrize(
+    ("held_out", "outcome"),
+    [
+        ({0: 6.042, 160: 5.818, 200: 5.801, 400: 5.784}, Outcome.LITTLE),
+        ({0: 6.042, 200: 6.03, 400: 6.02}, Outcome.NOTHING),
+        ({0: 6.042, 400: 6.02}, Outcome.NOTHING),
+    ],
+)
+def test_more_steps_are_not_advised_to_a_model_that_memorizes_its_rows(
+    held_out: dict[int, float], outcome: Outcome
+) -> None:
+    verdict = judge(Measured(held_out, MEMORIZING, SETUP))
+    assert verdict.outcome is outcome
+    assert "memorizing its rows: the training loss is 2.2" in verdict.advice
+    assert f"stopped improving at {held_out[400]:.3f}" in verdict.advice
+    assert [step.name for step in verdict.next_steps] == ["fewer-epochs", "look-at-rows"]
+
+
+@pytest.mark.parametrize("marks", [3, 6])
+def test_wrong_answers_of_a_model_that_memorizes_need_other_rows(marks: int) -> None:
+    measured = Measured({0: 6.0, 200: 4.01, 400: 4.0}, MEMORIZING, SETUP, answers=answered(*[(False, False)] * marks))
+    verdict = judge(measured)
+    assert verdict.outcome is Outcome.STILL_WRONG
+    assert "more-steps" not in [step.name for step in verdict.next_steps]
+
+
+@pytest.mark.parametrize(
+    ("held_out", "training"),
+    [
+        ({0: 6.042, 200: 5.9, 400: 5.7}, MEMORIZING),
+        ({0: 6.042, 200: 5.801, 400: 5.784}, {step: 5.4 - step / 250 for step in range(1, 401)}),
+        ({0: 6.042, 200: 5.801, 400: 5.784}, dict.fromkeys(range(1, 401), 2.2)),
+        ({0: 6.042, 200: 5.801, 400: 5.784}, {}),
+    ],
+    ids=["still improves", "is not far below", "was far below from the start", "is unknown"],
+)
+def test_a_gap_alone_is_not_memorizing(held_out: dict[int, float], training: dict[int, float]) -> None:
+    verdict = judge(Measured(held_out, training, SETUP))
+    assert verdict.outcome is Outcome.LITTLE
+    assert verdict.next_steps == (NextStep("more-steps"),)
+
+
 @pytest.mark.parametrize(
     ("step", "changes", "label"),
     [

@@ -129,7 +129,7 @@ def test_an_answer_is_the_likeliest_and_ends_where_the_model_or_the_tokenizer_sa
 
     tokenizer = SimpleNamespace(eos_token_id=own, pad_token_id=5, decode=decode)
     model = Speaker(ends)
-    said = "[7, 8]" if 2 in (expected or []) else "[7, 8, 2]"
+    said = " [7, 8]\n" if 2 in (expected or []) else " [7, 8, 2]\n"
     assert generate(PlainDecoder(model, compute()), model, tokenizer, [3, 4], 11).text == said  # type: ignore[arg-type]
     config = model.asked["generation_config"]
     assert (config.do_sample, config.max_new_tokens, config.use_cache) == (False, 11, True)

@@ -63,7 +63,8 @@ class Sniffed:
         format: a key of ROLES; "auto" when no format fits or the engine reads the file.
         columns: names of the columns of the first rows; empty when the engine reads the file.
         mapping: role to column.
-        num_rows_estimate: exact for Parquet and for files that end within the head; None for workbooks.
+        num_rows_estimate: exact for Parquet and for files that end within the head, malformed rows included; None for
+            workbooks.
         num_bytes: size of the file.
         longest_row_bytes: bytes of the longest row as JSON, without columns that are not trained; None where finding it
             would take long.
@@ -110,9 +111,15 @@ def sniff(
     num_bytes = files.folder_bytes(path) if kind == FOLDER else path.stat().st_size
     if kind in READ_BY_ENGINE:
         return Sniffed(kind, "auto", (), {}, count_rows(path) if kind == PARQUET else None, num_bytes)
-    rows = head_rows(path, num_rows, _ignore, encoding)
+    num_malformed = 0
+
+    def count(_line: int, _error: TunesmithError) -> None:
+        nonlocal num_malformed
+        num_malformed += 1
+
+    rows = head_rows(path, num_rows, count, encoding)
     present = tuple(dict.fromkeys(name for row in rows for name in row))
-    estimate = len(rows)
+    estimate = len(rows) + num_malformed
     if len(rows) == num_rows:
         used = sum(row_bytes(row) for row in rows)
         estimate = max(len(rows), round(num_bytes * len(rows) / used))

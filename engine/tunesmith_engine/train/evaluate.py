@@ -131,7 +131,7 @@ def generate(
     *,
     with_adapter: bool = True,
 ) -> Written:
-    """Return the model's most likely answer to the tokens of a prompt; no memory of it is kept.
+    """Return the model's most likely answer to the tokens of a prompt, word for word; no memory of it is kept.
 
     Without the adapter, the model answers as before the run.
 
@@ -144,5 +144,5 @@ def generate(
         (answer,) = decoder.generate([prompt], sampling, ends, with_adapter=with_adapter, should_stop=should_stop)
     finally:
         decoder.release()
-    text = str(tokenizer.decode(answer, skip_special_tokens=True)).strip()
+    text = str(tokenizer.decode(answer, skip_special_tokens=True))
     return Written(text, sampling.max_tokens if len(answer) >= sampling.max_tokens else 0)

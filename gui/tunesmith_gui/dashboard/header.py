@@ -15,7 +15,7 @@ from tunesmith_core.runs import RunState
 from tunesmith_gui import tr
 from tunesmith_gui.dashboard.model import DashboardModel
 from tunesmith_gui.dashboard.run_progress import RunProgress
-from tunesmith_gui.models.run_words import state_look, state_word
+from tunesmith_gui.models.run_words import best_words, state_look, state_word
 from tunesmith_gui.plain_text import without_shortcut
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.buttons import IconButton, button
@@ -131,8 +131,7 @@ class DashboardHeader(QWidget):
         self.loss.set_value(UNKNOWN if status.loss is None else tr.number(status.loss, 3), began)
         evaluated, best = status.eval_loss, status.best_eval_loss
         now = UNKNOWN if evaluated is None else tr.number(evaluated, 3)
-        is_higher = evaluated is not None and best is not None and best < evaluated and tr.number(best, 3) != now
-        lower = tr.fill(self.tr("best %1"), tr.number(best, 3)) if best is not None and is_higher else ""
+        lower = best_words(evaluated, best)
         if evaluated is not None and best is None:
             lower = self.tr("before training")
         self.eval_loss.set_value(now, lower)
@@ -148,8 +147,7 @@ class DashboardHeader(QWidget):
         began = tr.fill(self.tr("from %1"), tr.number(change[0], 3)) if change and len(model.steps) > 1 else ""
         self.loss.set_value(UNKNOWN if status.reward is None else tr.number(status.reward, 3), began)
         now = status.eval_reward
-        is_lower = now is not None and best is not None and now < best
-        higher = tr.fill(self.tr("best %1"), tr.number(best, 3)) if best is not None and is_lower else ""
+        higher = best_words(now, best, is_reward=True)
         if now is not None and best is None:
             higher = self.tr("before training")
         self.eval_loss.set_value(UNKNOWN if now is None else tr.number(now, 3), higher)

@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
 
 from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.operations.kinds.export import ExportFormat
 from tunesmith_core.other_programs import ollama_name
 from tunesmith_gui.background import Job
 from tunesmith_gui.export.model import (
@@ -57,15 +58,18 @@ class ExportForm(QWidget):
     changed = Signal()
     restore_asked = Signal()
 
-    def __init__(self, facts: Facts, parent: QWidget | None = None) -> None:
+    def __init__(
+        self, facts: Facts, refused: frozenset[ExportFormat] = frozenset(), parent: QWidget | None = None
+    ) -> None:
         super().__init__(parent)
-        self.draft = Draft.of(facts)
+        self.draft = Draft.of(facts, refused)
         self.room, self.can_start = "", False
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(SPACE * 2)
         formats_there = [(each, format_words(each, is_full=facts.is_full)) for each in facts.formats]
         self.format = Segmented(self.tr("Format"), formats_there, parent=self)
+        self.format.set_value(self.draft.format)
         self._format_help = SafeLabel(role="caption", tone="muted", wrap=True, parent=self)
         self.type = self._combo([(type_words(each, facts), each) for each in TYPES])
         self.type.setCurrentIndex(TYPES.index(self.draft.type))

@@ -174,9 +174,9 @@ class Draft:
         return self.hub and not is_hub_id(self.hub_id)
 
     @classmethod
-    def of(cls, facts: Facts) -> Draft:
-        """Return what is chosen before anybody has chosen."""
-        return cls(facts, facts.saved[0], facts.formats[0], facts.recommended)
+    def of(cls, facts: Facts, refused: frozenset[ExportFormat] = frozenset()) -> Draft:
+        """Return what is chosen before anybody has chosen; formats that were refused come last."""
+        return cls(facts, facts.saved[0], min(facts.formats, key=refused.__contains__), facts.recommended)
 
     def spec(self) -> ExportSpec:
         """Return what is started."""

@@ -15,7 +15,7 @@ from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill, size
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.buttons import button
-from tunesmith_gui.widgets.error_banner import error_banner
+from tunesmith_gui.widgets.error_banner import Action, error_banner
 from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
@@ -69,10 +69,12 @@ class Outcome(QWidget):
 class Refusal(QWidget):
     """An export that failed: what happened, why, and the next step."""
 
-    def __init__(self, error: TunesmithError, parent: QWidget | None = None) -> None:
+    def __init__(
+        self, error: TunesmithError, parent: QWidget | None = None, actions: tuple[Action, ...] = ()
+    ) -> None:
         super().__init__(parent)
         column = _column(self)
-        column.addWidget(error_banner(error, dismissable=False, parent=self))
+        column.addWidget(error_banner(error, actions=actions, dismissable=False, parent=self))
         column.addStretch(1)
 
 

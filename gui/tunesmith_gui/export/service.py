@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject, Signal
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.folder import OperationState, OperationStatus
 from tunesmith_core.operations.kind import AbsolutePath, Kind
-from tunesmith_core.operations.kinds.export import EXPORT, ExportSpec
+from tunesmith_core.operations.kinds.export import EXPORT, ExportFormat, ExportSpec
 from tunesmith_core.operations.kinds.hub import PUSH, PushSpec
 from tunesmith_core.operations.runner import Outcome
 from tunesmith_core.protocol import Event
@@ -117,10 +117,15 @@ class ExportService(QObject):
         super().__init__()
         self._make_task = make_task
         self._exports: dict[str, Export] = {}
+        self._refused: set[tuple[str, ExportFormat]] = set()
 
     def of(self, run: str) -> Export | None:
         """Return the export of a run, by its folder, that is live or whose end nobody has seen."""
         return self._exports.get(run)
+
+    def refused(self, run: str) -> frozenset[ExportFormat]:
+        """Return the formats that the engine has said it can't export a run in, by the run's folder."""
+        return frozenset(name for folder, name in self._refused if folder == run)
 
     def live(self) -> list[Export]:
         """Return those that have not ended."""
@@ -151,6 +156,8 @@ class ExportService(QObject):
             each.task.abandon()
 
     def _end(self, export: Export) -> None:
+        if export.error is not None and export.error.code == "export-unsupported":
+            self._refused.add((export.spec.run, export.spec.format))
         self.changed.emit()
         if export.canceled:
             self.forget(export)

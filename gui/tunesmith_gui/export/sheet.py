@@ -147,7 +147,7 @@ class ExportSheet(QDialog):
             return
         # A page may have been asked before it knew the name.
         self._set_name(facts.name)
-        self.form = ExportForm(facts, self)
+        self.form = ExportForm(facts, self._context.exports.refused(str(self._run.path)), self)
         self.form.changed.connect(self._on_choice)
         self.form.restore_asked.connect(self._restore_base)
         self._fresh = True
@@ -190,7 +190,10 @@ class ExportSheet(QDialog):
         if export.live:
             self._progress.show_export(export)
         elif export.error is not None:
-            self._show_end(Refusal(export.error, self), core_text(export.error.title))
+            # The choices come with the first format that was not refused.
+            is_left = export.error.code == "export-unsupported" and export.spec.format == "gguf"
+            actions = ((self.tr("Export the merged model…"), self._ask),) if is_left else ()
+            self._show_end(Refusal(export.error, self, actions), core_text(export.error.title))
         elif export.answer is not None:
             outcome = Outcome(export.answer, export.warnings, self.folder_asked.emit, self._copy, self)
             self._show_end(outcome, outcome.title)

@@ -69,8 +69,8 @@ class OnComputer(QWidget):
         self.own = RowList(self._row, self)
         self.empty = EmptyState(
             "models",
-            self.tr("No models yet"),
-            self.tr("A run needs a base model. Download one, or import a folder with safetensors files."),
+            self.tr("No models in the library yet"),
+            self.tr("Download one, or import a folder with safetensors files, such as one that a run has used."),
             primary=(self.tr("Get a model"), self.more_asked.emit),
             parent=self,
         )

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from tunesmith_core.run_queue import Place
 from tunesmith_core.runs import PAUSED_PHASE, QUEUED_PHASE, RunState, RunStatus
-from tunesmith_gui.tr import core_text, fill, translate
+from tunesmith_gui.tr import core_text, fill, number, translate
 
 
 class StateLook(NamedTuple):
@@ -55,6 +55,14 @@ def state_word(state: RunState, obstacle: str = "") -> str:
         RunState.INTERRUPTED: translate("RunState", "Interrupted"),
         RunState.DAMAGED: translate("RunState", "Damaged"),
     }[state]
+
+
+def best_words(now: float | None, best: float | None, *, is_reward: bool = False) -> str:
+    """The best evaluation of a run beside the newest one, "" where that is as good in the figures shown."""
+    if now is None or best is None or (best <= now if is_reward else best >= now):
+        return ""
+    shown = number(best, 3)
+    return "" if shown == number(now, 3) else fill(translate("RunWords", "best %1"), shown)
 
 
 def phase_word(phase: str) -> str:

@@ -37,11 +37,11 @@ def runs_csv(rows: Sequence[RunRow]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     names = "id name state model data step best_eval_loss duration_s created size_bytes best_reward"
-    writer.writerow(names.split())
+    writer.writerow([*names.split(), "eval_loss", "eval_reward"])
     for row in rows:
         created = datetime.datetime.fromtimestamp(row.created_at, datetime.UTC).isoformat(timespec="seconds")
         values: list[object] = [row.id, row.name, row.state.value, row.model, row.data, row.step, row.best_eval_loss]
-        values += [row.duration_s, created, row.size_bytes, row.best_reward]
+        values += [row.duration_s, created, row.size_bytes, row.best_reward, row.eval_loss, row.eval_reward]
         writer.writerow([_inert(value) for value in values])
     return out.getvalue()
 

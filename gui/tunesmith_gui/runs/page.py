@@ -315,23 +315,25 @@ class RunsPage(Page):
 
     def _take_rows(self) -> None:
         chosen = {row.id for row in self.selected_rows()}
+        place = min((index.row() for index in self.table.selectionModel().selectedRows()), default=0)
         rows = self.context.library.rows
         self.model.set_rows(rows)
         self._stack.setCurrentIndex(1 if rows else 2)
         self._new.setVisible(bool(rows))
         self._say_number()
         self._size_table()
-        self._select(chosen)
+        self._select(chosen, place)
         self._take_focus()
 
-    def _select(self, ids: set[str]) -> None:
+    def _select(self, ids: set[str], place_left: int) -> None:
+        """Select runs, or where none of them is left the one that took their place."""
         flags = QItemSelectionModel.SelectionFlag.Select | QItemSelectionModel.SelectionFlag.Rows
         for place in range(self.proxy.rowCount()) if ids else ():
             index = self.proxy.index(place, 0)
             if index.data(ROW_ROLE).id in ids:
                 self.table.selectionModel().select(index, flags)
         if not self.selected_rows() and self.proxy.rowCount():
-            self.table.selectRow(0)
+            self.table.selectRow(min(place_left, self.proxy.rowCount() - 1))
         self._selection_changed()
 
     def _say_number(self) -> None:

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QSizePolicy, QWidget
 from tunesmith_core.run_queue import Place
 from tunesmith_gui import tr
 from tunesmith_gui.models.run_row import RunRow, when
-from tunesmith_gui.models.run_words import state_look, state_word, waiting_words
+from tunesmith_gui.models.run_words import best_words, state_look, state_word, waiting_words
 from tunesmith_gui.runs.sparkline import paint_sparkline
 from tunesmith_gui.theme import theme, tokens
 from tunesmith_gui.tokens import SPACE
@@ -108,12 +108,15 @@ class RunCard(Card):
         self._curve.setVisible(len(row.sparkline) > 1)
         self._curve.update()
         total = f" / {tr.number(row.total_steps)}" if row.total_steps else ""
-        best = row.best_reward if row.is_rewarded else row.best_eval_loss
+        final, best = row.eval_loss, row.best_eval_loss
+        if row.is_rewarded:
+            final, best = row.eval_reward, row.best_reward
+        better = best_words(final, best, is_reward=row.is_rewarded)
         self._measured.setText(self.tr("Held-out reward") if row.is_rewarded else self.tr("Evaluation loss"))
         self._curve.setAccessibleName(self.tr("Reward curve") if row.is_rewarded else self.tr("Loss curve"))
         texts = {
             "step": tr.number(row.step) + total,
-            "eval": UNKNOWN if best is None else tr.fill(self.tr("%1 (best)"), tr.number(best, 3)),
+            "eval": UNKNOWN if final is None else ", ".join(filter(None, (tr.number(final, 3), better))),
             "model": row.model or UNKNOWN,
             "data": row.data or UNKNOWN,
             "duration": UNKNOWN if row.duration_s is None else tr.duration(row.duration_s),

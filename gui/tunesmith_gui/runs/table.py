@@ -52,9 +52,9 @@ _SORT_KEYS: dict[Column, Callable[[RunRow], Any]] = {  # Any: values of one colu
     Column.STATE: lambda row: (not row.state.live, row.state.value),
     Column.CURVE: lambda row: row.step,
     Column.EVAL_LOSS: lambda row: (
-        row.best_eval_loss is None,
-        row.best_reward is None,
-        row.best_eval_loss or -(row.best_reward or 0.0),
+        row.eval_loss is None,
+        row.eval_reward is None,
+        row.eval_loss or -(row.eval_reward or 0.0),
     ),
     Column.MODEL: lambda row: row.model.casefold(),
     Column.DATA: lambda row: row.data.casefold(),
@@ -124,7 +124,7 @@ class RunTableModel(QAbstractTableModel):
         if orientation == Qt.Orientation.Horizontal and role == Qt.ItemDataRole.DisplayRole:
             return self._headers[Column(section)]
         if role == Qt.ItemDataRole.ToolTipRole and section == Column.EVAL_LOSS:
-            return tip(self.tr("The best evaluation loss of the run, or its best held-out reward"))
+            return tip(self.tr("The evaluation loss at the end of the run, or its held-out reward"))
         if role == Qt.ItemDataRole.TextAlignmentRole and orientation == Qt.Orientation.Horizontal:
             return self._alignment(Column(section))
         return None
@@ -159,9 +159,9 @@ class RunTableModel(QAbstractTableModel):
             case Column.STATE:
                 return state_word(row.state, row.obstacle)
             case Column.EVAL_LOSS:
-                if row.best_reward is not None:
-                    return tr.fill(tr.translate("RunTable", "reward %1"), tr.number(row.best_reward, 3))
-                return "" if row.best_eval_loss is None else tr.number(row.best_eval_loss, 3)
+                if row.eval_reward is not None:
+                    return tr.fill(tr.translate("RunTable", "reward %1"), tr.number(row.eval_reward, 3))
+                return "" if row.eval_loss is None else tr.number(row.eval_loss, 3)
             case Column.MODEL:
                 return line(row.model)
             case Column.DATA:

@@ -86,7 +86,8 @@ class Library(QObject):
             values = (value for _, value, _ in index.series(summary.run.id, name))
             cached = (status.step, sparkline(values))
             self._sparklines[summary.run.id] = cached
-        is_rewarded, best = status.eval_reward is not None or status.reward is not None, status.best_eval_loss
+        is_rewarded = status.eval_reward is not None or status.reward is not None
+        final, best = status.final_eval_loss, status.best_eval_loss
         return RunRow(
             id=summary.run.id,
             path=summary.run.path,
@@ -94,7 +95,9 @@ class Library(QObject):
             state=status.state,
             model=Path(summary.model).name,
             data=Path(summary.data).name,
+            eval_loss=None if is_rewarded else final,
             best_eval_loss=None if is_rewarded else best,
+            eval_reward=-final if is_rewarded and final is not None else None,
             best_reward=-best if is_rewarded and best is not None else None,
             is_rewarded=is_rewarded,
             duration_s=status.lasted_s(time.time()),

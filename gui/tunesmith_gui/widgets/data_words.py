@@ -125,12 +125,10 @@ def _unused(data: DataFacts, spec: SourceSpec, in_labels: bool) -> list[str]:
 def _count_words(data: DataFacts, num_skipped: int) -> str:
     """How many rows there are, and how many are left out; "" where only the engine can tell."""
     sniffed = data.sniffed
-    estimate = data.num_rows if data.num_rows is not None else sniffed.num_rows_estimate if sniffed else None
-    if sniffed is None or estimate is None:
+    num_rows = data.num_rows if data.num_rows is not None else sniffed.num_rows_estimate if sniffed else None
+    if sniffed is None or num_rows is None:
         return ""
-    exact = data.num_rows is not None or sniffed.kind in READ_BY_ENGINE or estimate < NUM_SNIFFED_ROWS
-    # Malformed rows are not among the estimate.
-    num_rows = data.num_rows or max(estimate, data.num_good_rows + data.num_bad_rows)
+    exact = data.num_rows is not None or sniffed.kind in READ_BY_ENGINE or num_rows < NUM_SNIFFED_ROWS
     num_left_out = max(num_skipped, data.num_bad_rows)
     if exact and num_left_out:
         whole = translate("DataPicker", "%1 of 1 row") if num_rows == 1 else translate("DataPicker", "%1 of %2 rows")
@@ -140,7 +138,7 @@ def _count_words(data: DataFacts, num_skipped: int) -> str:
         words = translate("DataPicker", "%1 rows") if exact else translate("DataPicker", "about %1 rows")
         if exact and num_rows == 1:
             words = translate("DataPicker", "%1 row")
-        count = fill(words, number(num_rows if exact else estimate))
+        count = fill(words, number(num_rows))
         words = translate("DataPicker", "bad rows skipped: at least %1")
         skipped = fill(words, number(num_left_out)) if num_left_out else ""
     return listed((count, skipped))

@@ -364,6 +364,23 @@ def test_a_refused_export_says_why_and_can_be_tried_again(
     assert len({started(sheet, service)}) == 1
 
 
+def test_a_format_that_was_refused_is_not_proposed_again(
+    sheet: ExportSheet, service: ExportService, context: Any, run: Run, window: MainWindow, qtbot: Any
+) -> None:
+    hint = "Export the merged model instead."
+    end(started(sheet, service), error=TunesmithError("export-unsupported", "Not as GGUF.", hint=hint))
+    (merged,) = (each for each in sheet.findChildren(QPushButton) if each.text() == "Export the merged model…")
+    merged.click()
+    qtbot.waitUntil(sheet.start.isEnabled)
+    assert sheet.form is not None
+    assert (sheet.form.format.value, sheet.form.draft.format) == ("merged", "merged")
+    sheet.reject()
+    again = opened(context, run, window, qtbot).form
+    assert again is not None
+    assert (again.draft.format, again.draft.facts.formats[0]) == ("merged", "gguf")
+    assert service.refused("/another/run") == frozenset()
+
+
 def test_closing_the_sheet_leaves_the_export_at_work(
     sheet: ExportSheet, service: ExportService, context: Any, run: Run, window: MainWindow, qtbot: Any
 ) -> None:

@@ -150,6 +150,18 @@ class TestBadInput:
         assert gone.args[0] == "data"
         assert gone.args[1].source.path == str(data_file)
 
+    def test_a_broken_line_is_counted_before_and_after_it_is_skipped(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path
+    ) -> None:
+        lines = data_file.read_text().splitlines()
+        data_file.write_text("\n".join([lines[0], "{broken", *lines[1:]]) + "\n")
+        fill_in(qtbot, page, model, data_file)
+        qtbot.waitUntil(lambda: "line 2" in shown_words(page), timeout=5000)
+        assert page.data_picker.facts.text().startswith(f"{len(lines) + 1} rows  ·  ")
+        page.form.set_value("data.skip_bad_rows", True)
+        words = f"{len(lines)} of {len(lines) + 1} rows, 1 skipped"
+        qtbot.waitUntil(lambda: words in page.data_picker.facts.text(), timeout=5000)
+
     def test_bad_rows_can_be_skipped(self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path) -> None:
         row_without_column(model, data_file)
         fill_in(qtbot, page, model, data_file)

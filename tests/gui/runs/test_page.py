@@ -78,12 +78,46 @@ def row(name: str, **values: Any) -> RunRow:
 def test_table_model_keeps_qt_rules_and_sorts(qtmodeltester: Any, capsys: Any) -> None:
     del capsys
     model = RunTableModel()
-    newest = row("c", created_at=3.0, best_eval_loss=1.0)
-    model.set_rows([row("b", created_at=1.0, best_eval_loss=2.0), row("a", created_at=2.0), newest])
+    newest = row("c", created_at=3.0, eval_loss=1.0)
+    model.set_rows([row("b", created_at=1.0, eval_loss=2.0), row("a", created_at=2.0), newest])
     qtmodeltester.check(model, force_py=True)
     assert [each.name for each in model.rows] == ["c", "a", "b"]
     model.sort(Column.EVAL_LOSS)
     assert [each.name for each in model.rows] == ["c", "b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("values", "cell", "words"),
+    [
+        ({"eval_loss": 5.926, "best_eval_loss": 5.79}, "5.926", "5.926, best 5.790"),
+        ({"eval_loss": 5.7901, "best_eval_loss": 5.79}, "5.790", "5.790"),
+        ({"eval_reward": 0.5, "best_reward": 0.75, "is_rewarded": True}, "reward 0.500", "0.500, best 0.750"),
+        ({}, "", UNKNOWN),
+    ],
+)
+def test_the_list_tells_how_good_the_saved_adapter_is(
+    values: dict[str, Any], cell: str, words: str, qtbot: Any
+) -> None:
+    told = row("a", **values)
+    model = RunTableModel()
+    model.set_rows([told])
+    assert model.index(0, Column.EVAL_LOSS).data() == cell
+    card = RunCard()
+    qtbot.addWidget(card)
+    card.show_row(told, None)
+    assert words in texts(card).splitlines()
+
+
+def test_the_index_hands_over_the_last_evaluation(context: Any, qtbot: Any) -> None:
+    run = make_run("rising", "happy")
+    last = run.journal_path.read_text().splitlines()[-1]
+    event = Event(json.loads(last)["seq"] + 1, 1795219300.0, "eval", {"step": 31, "loss": 1.5})
+    with run.journal_path.open("a") as journal:
+        journal.write(event.to_line())
+    with qtbot.waitSignal(context.library.rows_changed, timeout=10_000):
+        context.library.refresh()
+    (found,) = context.library.rows
+    assert (found.eval_loss, round(found.best_eval_loss, 3)) == (1.5, 1.132)
 
 
 def test_a_paused_run_names_what_it_waits_for(capsys: Any) -> None:
@@ -155,6 +189,23 @@ def test_a_deletion_can_be_undone_from_the_line_that_tells_of_it(
     assert not window.toast.isVisible()
     window.toast.show_message("ok", "Something else")
     assert not window.toast.action.isVisible()
+
+
+def test_the_run_after_a_deleted_one_is_selected(context: Any, qtbot: Any) -> None:
+    page = RunsPage(context)
+    qtbot.addWidget(page)
+    kept = [row(name, created_at=float(place)) for place, name in enumerate("edcba")]
+
+    def show(names: str) -> str:
+        context.library.rows = [each for each in kept if each.id in names]
+        context.library.rows_changed.emit()
+        return "".join(each.id for each in page.selected_rows())
+
+    assert show("abcde") == "a"
+    page.table.selectRow(2)
+    assert show("abde") == "d"
+    assert show("abe") == "e"
+    assert show("ab") == "b", "the last one has nobody behind it"
 
 
 @pytest.fixture
