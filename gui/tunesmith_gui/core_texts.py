@@ -1507,6 +1507,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "The model has probably memorized its rows: it saw {num_rows} rows {epochs} times, and no held-out rows were measured."),
     QT_TRANSLATE_NOOP("Core", "The model is compared with the bigger one in plain PyTorch."),
     QT_TRANSLATE_NOOP("Core", "The model is made for {most} tokens at most."),
+    QT_TRANSLATE_NOOP("Core", "The model is memorizing its rows: the training loss is {training}, but the held-out loss has stopped improving at {after}. Train on more rows that differ from each other, or for fewer steps."),
     QT_TRANSLATE_NOOP("Core", "The model moves far away from where it began: {kl} nats per token. It may be exploiting the reward. A lower learning rate or a higher beta holds it back."),
     QT_TRANSLATE_NOOP("Core", "The model needs about {needed} of GPU memory. Beside the run {run}, {free} are left."),
     QT_TRANSLATE_NOOP("Core", "The model needs about {needed} of GPU memory. {free} are free."),

@@ -9099,6 +9099,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>模型与更大的模型的比较由普通 PyTorch 完成。</translation>
     </message>
     <message>
+        <source>The model is memorizing its rows: the training loss is {training}, but the held-out loss has stopped improving at {after}. Train on more rows that differ from each other, or for fewer steps.</source>
+        <translation>模型正在死记硬背：训练损失为 {training}，但留出数据的损失停在 {after}，不再改善。请用更多彼此不同的数据行训练，或减少训练步数。</translation>
+    </message>
+    <message>
         <source>The model needs plain PyTorch. {reason}</source>
         <translation>该模型需要用普通 PyTorch 运行。{reason}</translation>
     </message>
@@ -15943,10 +15947,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>起始 %1</translation>
     </message>
     <message>
-        <source>best %1</source>
-        <translation>最低 %1</translation>
-    </message>
-    <message>
         <source>before training</source>
         <translation>训练前</translation>
     </message>
@@ -17737,6 +17737,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>正在查看该运行…</translation>
     </message>
     <message>
+        <source>Export the merged model…</source>
+        <translation>导出合并后的模型…</translation>
+    </message>
+    <message>
         <source>The export was canceled.</source>
         <translation>导出已取消。</translation>
     </message>
@@ -19119,14 +19123,6 @@ Save a copy to train with your changes.</source>
         <translation>正在查找模型…</translation>
     </message>
     <message>
-        <source>No models yet</source>
-        <translation>还没有模型</translation>
-    </message>
-    <message>
-        <source>A run needs a base model. Download one, or import a folder with safetensors files.</source>
-        <translation>运行需要基础模型。请下载一个，或导入包含 safetensors 文件的文件夹。</translation>
-    </message>
-    <message>
         <source>Get a model</source>
         <translation>获取模型</translation>
     </message>
@@ -19163,6 +19159,14 @@ Save a copy to train with your changes.</source>
     <message>
         <source>%1 is what the hub has, file by file.</source>
         <translation>%1 的每个文件都与模型站一致。</translation>
+    </message>
+    <message>
+        <source>No models in the library yet</source>
+        <translation>模型库中还没有模型</translation>
+    </message>
+    <message>
+        <source>Download one, or import a folder with safetensors files, such as one that a run has used.</source>
+        <translation>可以下载一个模型，或导入包含 safetensors 文件的文件夹，例如某个运行用过的文件夹。</translation>
     </message>
     <message>
         <source>%1 has changed since it was downloaded</source>
@@ -20551,10 +20555,6 @@ Save a copy to train with your changes.</source>
         <source>Reward curve</source>
         <translation>奖励曲线</translation>
     </message>
-    <message>
-        <source>%1 (best)</source>
-        <translation>%1（最佳）</translation>
-    </message>
 </context>
 <context>
     <name>RunLog</name>
@@ -20739,8 +20739,15 @@ Save a copy to train with your changes.</source>
         <translation>大小</translation>
     </message>
     <message>
-        <source>The best evaluation loss of the run, or its best held-out reward</source>
-        <translation>该运行的最佳评估损失，或最佳留出奖励</translation>
+        <source>The evaluation loss at the end of the run, or its held-out reward</source>
+        <translation>运行结束时的评估损失，或留出奖励</translation>
+    </message>
+</context>
+<context>
+    <name>RunWords</name>
+    <message>
+        <source>best %1</source>
+        <translation>最佳 %1</translation>
     </message>
 </context>
 <context>

@@ -15,8 +15,8 @@ from tunesmith_core.runs import FIRST_SAVED_STEP, RunState
 class RunRow:
     """What the table knows of a run. Losses in nats per token, times in seconds since 1970; None where unknown.
 
-    A run that learns from rewards has held-out rewards in place of losses. `eval_loss` and `eval_reward` are those of what
-    the run has saved, see `RunStatus.final_eval_loss`.
+    A run that learns from rewards has held-out rewards in place of losses. `eval_loss` and `eval_reward` are those of
+    what the run has saved, see `RunStatus.final_eval_loss`.
     """
 
     id: str

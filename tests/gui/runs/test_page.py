@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ from PySide6.QtWidgets import QApplication
 from tests.gui.conftest import settle
 from tests.gui.run_folders import make_run, texts
 from tunesmith_core import trash
+from tunesmith_core.protocol import Event, encode
 from tunesmith_core.runs import Run, RunState
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui import tr
@@ -31,6 +33,7 @@ from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.confirm import ConfirmDialog
 from tunesmith_gui.widgets.delete_run import erase, move_to_trash
 from tunesmith_gui.widgets.safe_label import SafeLabel
+from tunesmith_gui.widgets.stat_tile import UNKNOWN
 
 LEFT = Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
 
@@ -112,8 +115,8 @@ def test_the_index_hands_over_the_last_evaluation(context: Any, qtbot: Any) -> N
     run = make_run("rising", "happy")
     last = run.journal_path.read_text().splitlines()[-1]
     event = Event(json.loads(last)["seq"] + 1, 1795219300.0, "eval", {"step": 31, "loss": 1.5})
-    with run.journal_path.open("a") as journal:
-        journal.write(event.to_line())
+    with run.journal_path.open("ab") as journal:
+        journal.write(encode(event))
     with qtbot.waitSignal(context.library.rows_changed, timeout=10_000):
         context.library.refresh()
     (found,) = context.library.rows
