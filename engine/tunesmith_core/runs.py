@@ -198,7 +198,7 @@ class RunStatus:
 
     @property
     def final_eval_loss(self) -> float | None:
-        """The newest held-out loss of what was trained, which is what a run saves; None where only the base model's is."""
+        """The newest held-out loss of what was trained, which is what a run saves; None where that was not measured."""
         return self.eval_loss if self.best_eval_loss is not None else None
 
     def lasted_s(self, now: float) -> float | None:

@@ -69,9 +69,7 @@ class Outcome(QWidget):
 class Refusal(QWidget):
     """An export that failed: what happened, why, and the next step."""
 
-    def __init__(
-        self, error: TunesmithError, parent: QWidget | None = None, actions: tuple[Action, ...] = ()
-    ) -> None:
+    def __init__(self, error: TunesmithError, parent: QWidget | None = None, actions: tuple[Action, ...] = ()) -> None:
         super().__init__(parent)
         column = _column(self)
         column.addWidget(error_banner(error, actions=actions, dismissable=False, parent=self))
