@@ -8,17 +8,33 @@ import torch
 
 from tunesmith_engine.mixer_shapes import Piece
 
+WIDE = torch.int64
+"""PyTorch copies pieces that lie apart number by number, so numbers are taken together where they can."""
+
 
 def gather(product: torch.Tensor, pieces: Sequence[Piece], out: torch.Tensor) -> None:
     """Write the pieces of a product behind each other; both are [T, columns]."""
     for there, here in _pairs(product, pieces, out):
-        here.copy_(there)
+        _copy(there, here)
 
 
 def scatter(parts: torch.Tensor, pieces: Sequence[Piece], out: torch.Tensor) -> None:
     """Do the reverse: write parts that lie behind each other to where they lie in a product."""
     for there, here in _pairs(out, pieces, parts):
-        there.copy_(here)
+        _copy(here, there)
+
+
+def _copy(source: torch.Tensor, out: torch.Tensor) -> None:
+    """Copy a piece, [T, count, width]."""
+    if source.dtype == out.dtype and _is_of_wide(source) and _is_of_wide(out):
+        source, out = source.view(WIDE), out.view(WIDE)
+    out.copy_(source)
+
+
+def _is_of_wide(piece: torch.Tensor) -> bool:
+    """Return whether each of its rows begins and ends between wide numbers."""
+    places = (*piece.stride()[:2], piece.storage_offset(), piece.shape[2])
+    return all(place * piece.itemsize % WIDE.itemsize == 0 for place in places)
 
 
 def _pairs(

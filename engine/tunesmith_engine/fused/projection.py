@@ -29,6 +29,7 @@ from tunesmith_engine.fused.masks import Masks
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.recognise.parts import is_linear
 from tunesmith_engine.kernels import dropout, nf4, registry
+from tunesmith_engine.kernels.adapter_gradients import AdapterGradients, Part
 from tunesmith_engine.kernels.column_dots import column_dots
 from tunesmith_engine.kernels.copy_rows import copy_rows
 
@@ -245,7 +246,7 @@ class Projection:
         alignment = COLUMN_ALIGNMENT[self._device.type]
         self.num_extra = -(-used // alignment) * alignment
         self._scratch, self._place = scratch, place
-        self._parts = self._lay_out()
+        self._parts, self._gradients = self._lay_out(), AdapterGradients()
         self._own: torch.Tensor | None = None
         self.has_magnitudes = any(member.adapter and member.adapter.magnitude is not None for member in members)
         self.row_scales: torch.Tensor | None = None
@@ -479,10 +480,13 @@ class Projection:
                 to_a[columns] = dropout.weight_gradient(to_shrunk[:, columns], x, mask)
         else:
             to_a = torch.mm(to_shrunk.t(), x)
+        self._gradients.add(to_b, to_a, list(self._gradient_parts()))
+
+    def _gradient_parts(self) -> Iterator[Part]:
+        """Yield where the adapters' gradients lie."""
         for member, rows, columns in self._parts:
             if member.adapter:
-                member.adapter.b.grad.add_(to_b[rows, columns], alpha=member.adapter.scale)
-                member.adapter.a.grad.add_(to_a[columns])
+                yield Part(member.adapter.b.grad, member.adapter.a.grad, rows, columns, member.adapter.scale)
 
     def add_to_magnitudes(self, dots: torch.Tensor, gradient: torch.Tensor) -> None:
         """Add the gradients of DoRA's magnitudes.

@@ -103,6 +103,23 @@ def _copy_rows(sizes: Sizes, inputs: Inputs) -> Results:
     return {"copy": out}
 
 
+def _adapter_gradients(sizes: Sizes, inputs: Inputs) -> Results:
+    from tunesmith_engine.kernels.adapter_gradients import AdapterGradients, Part
+
+    ranks, widths = (8, 16), (NUM_ROWS, sizes.hidden)
+    dtype = torch.promote_types(inputs.dtype, torch.float32)
+    found: Results = {}
+    parts, row, column = [], 0, 0
+    for number, (rank, width) in enumerate(zip(ranks, widths, strict=True)):
+        b, a = (inputs.random(*shape).to(dtype) for shape in ((width, rank), (rank, sizes.hidden)))
+        parts.append(Part(b, a, slice(row, row + width), slice(column, column + rank), 2.0))
+        found |= {f"b {number}": b, f"a {number}": a}
+        row, column = row + width, column + rank
+    to_b, to_a = inputs.random(row, column), inputs.random(column, sizes.hidden)
+    AdapterGradients().add(to_b, to_a, parts)
+    return found
+
+
 def _glu(sizes: Sizes, inputs: Inputs) -> Results:
     from tunesmith_engine.kernels.glu import gate_and_multiply, gate_backward
 
@@ -400,6 +417,7 @@ KERNEL_CASES = (
     KernelCase("glu", _glu, wanted=lambda sizes: sizes.mlp > 0 or sizes.output_gate),
     KernelCase("embedding", _embedding),
     KernelCase("copy_rows", _copy_rows),
+    KernelCase("adapter_gradients", _adapter_gradients, wanted=lambda sizes: not sizes.whole),
     # bitsandbytes has no float64.
     KernelCase("nf4", _nf4, wanted=lambda sizes: sizes.four_bit, exact_dtype=torch.float32),
     KernelCase("column_dots", _column_dots, wanted=lambda sizes: sizes.magnitudes),

@@ -48,7 +48,7 @@ SIZES = Sizes(
 HALF = replace(SIZES, dtype="float16")
 KERNELS = {
     *("rms_norm", "rope", "glu", "embedding", "copy_rows", "matvec", "argmax", "cached_attention"),
-    *("cross_entropy", "adamw", "adamw_8bit"),
+    *("adapter_gradients", "cross_entropy", "adamw", "adamw_8bit"),
 }
 HALF_KERNELS = KERNELS | {"attention-triton"}
 """Our attention computes in 16 bits only."""
