@@ -34,6 +34,10 @@ _WHOLE_EXPERTS = ({"gate_up_proj", "down_proj"}, {"gate_proj", "up_proj", "down_
 NO_OUT_PROJ = frozenset("falcon_h1 falcon_mamba mamba mamba2 nemotron_h".split())
 """Types whose out_proj PEFT leaves alone: its weight is read by other code."""
 
+READ_PAST_ADAPTERS = frozenset({"correction_coefs"})
+"""Linear layers with whose weights the model's own code multiplies in training, so that an adapter would stay as it
+began: those of Gemma 3n, see `Gemma3nTextAltUp.correct` of transformers."""
+
 ABOUT = frozenset(
     "ctrl deepseek_v4 fuyu gemma3n gemma3n_text git glm4v_moe hrm_text jetmoe lfm2_vl modernbert-decoder "
     "phi4_multimodal prophetnet rwkv zamba zamba2".split()
@@ -78,7 +82,7 @@ def num_adapter_parameters(
     for tensor, (rows, columns) in linear.items():
         leaf = _leaf(tensor)
         wanted = leaf in targets if targets is not None else leaf != "out_proj" or model_type not in NO_OUT_PROJ
-        if wanted and leaf not in names:
+        if wanted and leaf not in names and leaf not in READ_PAST_ADAPTERS:
             module = tensor.removesuffix(".weight")
             num_others += of_layer(module, rows, columns) if of_layer else rank * (rows + columns)
     for tensor in adapted_experts(model_type, linear, experts, targets):

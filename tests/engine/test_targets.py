@@ -72,6 +72,15 @@ def test_a_layer_that_peft_forbids_is_refused_by_name(tiny_model: Path, tmp_path
     assert caught.value.code == "lora-target-modules-missing"
 
 
+def test_a_layer_that_training_passes_by_gets_no_adapter(tiny_model: Path, tmp_path: Path) -> None:
+    """Gemma 3n's own code multiplies with the corrections' weights in training: an adapter would never learn."""
+    folder = causal_types.write_model("gemma3n_text", tmp_path / "m", tiny_model)
+    (left_out,) = [words for words in described(_adapted(folder)) if words.startswith("Without adapters")]
+    assert "altup.correction_coefs" in left_out
+    with pytest.raises(UserError, match=r"No adapter fits here: correction_coefs\."):
+        _adapted(folder, target_modules=["q_proj", "correction_coefs"])
+
+
 def test_layers_beside_experts_are_not_taken_for_them(tiny_model: Path, tmp_path: Path) -> None:
     folder = causal_types.write_model("deepseek_v3", tmp_path / "m", tiny_model)
     names = [f"shared_experts.{name}_proj" for name in ("down", "gate", "up")]

@@ -15,7 +15,7 @@ from tunesmith_engine.kernels.triton_import import jit, tl, triton
 
 IGNORED = -100
 BLOCK, NUM_WARPS = 8192, 8
-"""Logits of one turn, and the warps that share them: on an H200 (PyTorch 2.11, 2026-11-29) the quickest or nearly so for
+"""Logits of one turn, and the warps that share them: on an H200 (PyTorch 2.11, 2026-11-29) the quickest or nearly for
 256 to 1024 rows of 65,536 to 248,320; twice as many of both took 1.1 to 1.4 times as long."""
 EXACT_BLOCK, EXACT_WARPS = 4096, 16
 """The same in float32, where each logit takes more registers."""

@@ -21,6 +21,7 @@ from transformers.pytorch_utils import Conv1D
 from tunesmith_core.adapter_kinds import KINDS
 from tunesmith_core.adapter_problems import FROM_DATA
 from tunesmith_core.adapter_ranks import FROM_WEIGHTS, adapts_experts, alphas, layer_numbers, matching, ranks
+from tunesmith_core.adapter_shapes import READ_PAST_ADAPTERS
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.json_values import shortened
 from tunesmith_core.messages import Message
@@ -31,7 +32,6 @@ from tunesmith_engine.model.stacked import stacked_names
 
 _ADAPTABLE = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.MultiheadAttention, Conv1D)
 """Kinds of layers that PEFT puts an adapter into; those of 4-bit libraries are linear ones."""
-
 
 PREFIXES = ("lora_", "oft_", "vera_", "ia3_", "hada_", "lokr_", "randlora_", "miss_", "delora_")
 """How PEFT's names of an adapter's own parts begin."""
@@ -247,8 +247,11 @@ def _not_adaptable(model: nn.Module) -> list[str]:
 
 
 def _is_forbidden(model: Any, name: str) -> bool:  # Any: a transformers model
+    end = name.rpartition(".")[2]
+    if end in READ_PAST_ADAPTERS:
+        return True
     try:
-        LoraModel._check_target_module_compatiblity(None, LoraConfig(), model, name.rpartition(".")[2])
+        LoraModel._check_target_module_compatiblity(None, LoraConfig(), model, end)
     except ValueError:
         return True
     return False
