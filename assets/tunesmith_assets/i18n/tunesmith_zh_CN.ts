@@ -9059,6 +9059,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>数据集库已用名称“{name}”保存了 {path}。</translation>
     </message>
     <message>
+        <source>The list of runs shows which are in progress.</source>
+        <translation>运行列表会显示哪些运行正在进行。</translation>
+    </message>
+    <message>
         <source>The longest row has {longest} tokens, but the model is made for {stated}. It may not work well beyond that.</source>
         <translation>最长的一行有 {longest} 个词元，但该模型按 {stated} 个词元设计，超出后效果可能不佳。</translation>
     </message>
@@ -9221,6 +9225,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The run trained on {bits}-bit weights. This model has the unquantized ones, so its losses can differ a little.</source>
         <translation>此运行在 {bits} 位权重上训练。此模型使用未量化的权重，因此损失可能略有不同。</translation>
+    </message>
+    <message>
+        <source>The run {run} has ended. There is nothing to stop.</source>
+        <translation>运行 {run} 已经结束，没有可停止的内容。</translation>
     </message>
     <message>
         <source>The run {run} has no adapter and no checkpoint.</source>
