@@ -2263,7 +2263,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "must be written as: module = alpha, such as q_proj = 64, with an alpha above 0"),
     QT_TRANSLATE_NOOP("Core", "must be written as: module = rank, such as q_proj = 32. Ranks go from 1 to {most}"),
     QT_TRANSLATE_NOOP("Core", "must be {wanted} for KTO, which rates answers"),
-    QT_TRANSLATE_NOOP("Core", "must be {wanted}, not {value!r}"),
+    QT_TRANSLATE_NOOP("Core", "must be {wanted}, not {value}"),
     QT_TRANSLATE_NOOP("Core", "must begin with {schemes}"),
     QT_TRANSLATE_NOOP("Core", "must contain a host name and a valid port number, if any"),
     QT_TRANSLATE_NOOP("Core", "must end with the port, as in http://proxy.example:8080"),

@@ -6213,6 +6213,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>使用 {kind} 时必须为“无”，因为 PEFT 不支持在 4 位或 8 位权重上使用它</translation>
     </message>
     <message>
+        <source>must be {wanted}, not {value}</source>
+        <translation>必须是{wanted}，不能是 {value}</translation>
+    </message>
+    <message>
         <source>show rows as they are read, or token by token as training sees them</source>
         <translation>按读取结果显示各行，或按训练所见逐词元显示</translation>
     </message>
@@ -10645,10 +10649,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>must be {wanted} for KTO, which rates answers</source>
         <translation>对 KTO 必须为“{wanted}”，因为它评价的是回答</translation>
-    </message>
-    <message>
-        <source>must be {wanted}, not {value!r}</source>
-        <translation>必须是{wanted}，不能是 {value!r}</translation>
     </message>
     <message>
         <source>must begin with {schemes}</source>
