@@ -9415,6 +9415,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>这个任务在此难度下只有 {num:,} 道不同的题目：{num_train:,} 道用于训练，{num_held_out:,} 道留出。</translation>
     </message>
     <message>
+        <source>Time: about {time}</source>
+        <translation>用时：约 {time}</translation>
+    </message>
+    <message>
         <source>Time: not known yet, because no run with this model and method has finished on this device. To measure a step: tunesmith check SPEC.json</source>
         <translation>用时：尚不清楚，因为此设备上还没有用这个模型和方法完成过训练。要测量一步：tunesmith check SPEC.json</translation>
     </message>
