@@ -5327,14 +5327,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>奖励：{rewards}</translation>
     </message>
     <message>
-        <source>Rounding the trained model to {type}, with positions stretched as in llama.cpp, gives {nats}.</source>
-        <translation>把训练好的模型舍入为 {type}，并像 llama.cpp 那样拉伸位置，差距为 {nats}。</translation>
-    </message>
-    <message>
-        <source>Rounding the trained model to {type}, without converting it, gives {nats}.</source>
-        <translation>只把训练好的模型舍入为 {type} 而不转换，差距为 {nats}。</translation>
-    </message>
-    <message>
         <source>Rows cut at the context length of {limit} tokens: {num_cut} of {num_rows}.</source>
         <translation>有 {num_cut} 行（共 {num_rows} 行）超出 {limit} 个词元的上下文长度，已被截断。</translation>
     </message>
@@ -5429,10 +5421,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Runs now use {name}. Run the same command to switch back.</source>
         <translation>运行现在使用 {name}。再次运行同一命令可切换回去。</translation>
-    </message>
-    <message>
-        <source>Same next token at {share} of {places} positions, {nats} nats apart.</source>
-        <translation>在 {places} 个位置中，{share} 的下一个词元相同，相差 {nats} 纳特。</translation>
     </message>
     <message>
         <source>Samples</source>
@@ -5845,6 +5833,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>The tasks can&apos;t be used: {problem}.</source>
         <translation>无法使用练习任务：{problem}。</translation>
+    </message>
+    <message>
+        <source>The trained model with positions stretched as in llama.cpp gives {distance}.</source>
+        <translation>训练好的模型若像 llama.cpp 那样拉伸位置，差距为 {distance}。</translation>
     </message>
     <message>
         <source>The training environment inside {distribution} could not be built (exit code {exit_code}).</source>
@@ -8843,10 +8835,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>俄语</translation>
     </message>
     <message>
-        <source>Same next token at {share} of {places} positions, less than {nats} nats apart.</source>
-        <translation>{places} 个位置中有 {share} 的下一个词元相同，相差不到 {nats} nats。</translation>
-    </message>
-    <message>
         <source>Samples can end elsewhere. Training is not affected.</source>
         <translation>样例的结束位置可能不同，训练不受影响。</translation>
     </message>
@@ -9297,10 +9285,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>The trained model</source>
         <translation>训练后的模型</translation>
-    </message>
-    <message>
-        <source>The trained model with positions stretched as in llama.cpp gives {nats}.</source>
-        <translation>训练好的模型若像 llama.cpp 那样拉伸位置，差距为 {nats}。</translation>
     </message>
     <message>
         <source>The training environment is missing {names}, which this format needs.</source>
@@ -10249,6 +10233,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>kind of the model, such as qwen3</source>
         <translation>模型类型，例如 qwen3</translation>
+    </message>
+    <message>
+        <source>less than {nats} nats</source>
+        <translation>不到 {nats} 纳特</translation>
     </message>
     <message>
         <source>let a local model write questions and answers about documents</source>
@@ -12515,6 +12503,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{name}{inside}</translation>
     </message>
     <message>
+        <source>{nats} nats</source>
+        <translation>{nats} 纳特</translation>
+    </message>
+    <message>
         <source>{num:,} problems held out: {path}</source>
         <translation>留出的题目 {num:,} 道：{path}</translation>
     </message>
@@ -12799,12 +12791,24 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>奖励 {number} 与奖励 {first} 相同。两者合在一起，相当于一个权重为两者之和的奖励。</translation>
     </message>
     <message>
+        <source>Rounding the trained model to {type}, with positions stretched as in llama.cpp, gives {distance}.</source>
+        <translation>把训练好的模型舍入为 {type}，并像 llama.cpp 那样拉伸位置，差距为 {distance}。</translation>
+    </message>
+    <message>
+        <source>Rounding the trained model to {type}, without converting it, gives {distance}.</source>
+        <translation>只把训练好的模型舍入为 {type} 而不转换，差距为 {distance}。</translation>
+    </message>
+    <message>
         <source>Rows whose label is false or whose vote is a tie are left out: {number:,}.</source>
         <translation>标签为 false 或投票为平局的行不参与训练：{number:,}。</translation>
     </message>
     <message>
         <source>Rows whose label is false or whose vote is a tie were left out: {number:,}</source>
         <translation>标签为 false 或投票为平局的行已略去：{number:,}</translation>
+    </message>
+    <message>
+        <source>Same next token at {share} of {places} positions, {distance} apart.</source>
+        <translation>在 {places} 个位置中，{share} 的下一个词元相同，相差 {distance}。</translation>
     </message>
     <message>
         <source>Say which columns hold the better and the worse answer, or teach by example (SFT).</source>
