@@ -24,8 +24,8 @@ from tunesmith_core.declared import FieldProblem, read_section
 from tunesmith_core.errors import UserError
 from tunesmith_core.memory_steps import steps_left
 from tunesmith_core.spec import RunSpec, has_effect, told_settings
-from tunesmith_core.spec_sections import AdapterSpec
 from tunesmith_core.spec_changes import with_changes
+from tunesmith_core.spec_sections import AdapterSpec
 from tunesmith_core.trained_parts import OF_LORA, matters
 
 QUERY, UP = 4096 + 4096, 14336 + 4096

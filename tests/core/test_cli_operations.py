@@ -139,8 +139,8 @@ def test_answers_that_change_are_told_with_their_figures() -> None:
 @pytest.mark.parametrize(
     ("causes", "title", "figures"),
     [
-        (["rounding"], "only rounding differs", "Rounding the trained model to f16, without converting it, gives 0.01 nats."),
-        (["positions"], "only stretched positions differ", "model with positions stretched as in llama.cpp gives 0.01 nats."),
+        (["rounding"], "only rounding differs", "trained model to f16, without converting it, gives 0.01 nats."),
+        (["positions"], "only stretched positions differ", "positions stretched as in llama.cpp gives 0.01 nats."),
         (
             ["rounding", "positions"],
             "only rounding and stretched positions differ",
