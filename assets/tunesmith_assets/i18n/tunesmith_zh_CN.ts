@@ -5836,7 +5836,7 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     </message>
     <message>
         <source>The trained model with positions stretched as in llama.cpp gives {distance}.</source>
-        <translation>训练好的模型若像 llama.cpp 那样拉伸位置，差距为 {distance}。</translation>
+        <translation>训练好的模型若像 llama.cpp 那样拉伸位置，相差{distance}。</translation>
     </message>
     <message>
         <source>The training environment inside {distribution} could not be built (exit code {exit_code}).</source>
@@ -12504,7 +12504,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>{nats} nats</source>
-        <translation>{nats} 纳特</translation>
+        <translation>约 {nats} 纳特</translation>
     </message>
     <message>
         <source>{num:,} problems held out: {path}</source>
@@ -12792,11 +12792,11 @@ Their packages get a folder of their own. How much is downloaded is said first, 
     </message>
     <message>
         <source>Rounding the trained model to {type}, with positions stretched as in llama.cpp, gives {distance}.</source>
-        <translation>把训练好的模型舍入为 {type}，并像 llama.cpp 那样拉伸位置，差距为 {distance}。</translation>
+        <translation>把训练好的模型舍入为 {type}，并像 llama.cpp 那样拉伸位置，相差{distance}。</translation>
     </message>
     <message>
         <source>Rounding the trained model to {type}, without converting it, gives {distance}.</source>
-        <translation>只把训练好的模型舍入为 {type} 而不转换，差距为 {distance}。</translation>
+        <translation>只把训练好的模型舍入为 {type} 而不转换，相差{distance}。</translation>
     </message>
     <message>
         <source>Rows whose label is false or whose vote is a tie are left out: {number:,}.</source>
@@ -12808,7 +12808,7 @@ Their packages get a folder of their own. How much is downloaded is said first, 
     </message>
     <message>
         <source>Same next token at {share} of {places} positions, {distance} apart.</source>
-        <translation>在 {places} 个位置中，{share} 的下一个词元相同，相差 {distance}。</translation>
+        <translation>在 {places} 个位置中，{share} 的下一个词元相同，相差{distance}。</translation>
     </message>
     <message>
         <source>Say which columns hold the better and the worse answer, or teach by example (SFT).</source>
