@@ -160,6 +160,8 @@ def _time(estimate: planner.Plan, time: Time) -> Message:
         )
     low, high = map(terminal.duration, estimate.seconds)
     words = Message("Time: {low} to {high}", low=low, high=high)
+    if low == high:
+        words = Message("Time: about {time}", time=low)
     if time.other_s is None:
         return Message("{time} for the steps, without loading, evaluation and saving", time=words)
     if not time.run:

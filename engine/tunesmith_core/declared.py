@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from tunesmith_core.json_values import brief, shortened
+from tunesmith_core.json_values import quoted, shortened
 from tunesmith_core.messages import Message
 
 METADATA_KEY = "tunesmith"
@@ -39,6 +39,7 @@ class Declaration:
         effect: what a higher value does to memory, quality or speed; "" where nothing is to say.
         zero: what 0 stands for, where that is no amount.
         unset: what a number that is not set stands for.
+        takes_numbers: whether whole numbers in a list of texts are read as texts.
     """
 
     label: str
@@ -52,6 +53,7 @@ class Declaration:
     effect: str = ""
     zero: str = ""
     unset: str = ""
+    takes_numbers: bool = False
 
 
 def declared(default: Any, **declaration: Any) -> Any:  # Any: dataclasses.field has no useful type either
@@ -210,9 +212,11 @@ def read_section(kind: type[Any], values: object, prefix: str, problems: list[Fi
         if declaration is None:
             arguments[name] = _read_list(_entry_kind(hints[name]), value, f"{prefix}.{name}", problems)
             continue
+        if declaration.takes_numbers and isinstance(value, list):
+            value = [str(entry) if type_problem(entry, int) is None else entry for entry in value]
         wanted = type_problem(value, hints[name])
         problem = (
-            Message("must be {wanted}, not {value!r}", wanted=wanted, value=brief(value))
+            Message("must be {wanted}, not {value}", wanted=wanted, value=quoted(value))
             if wanted
             else value_problem(value, declaration)
         )

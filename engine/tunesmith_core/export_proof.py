@@ -38,6 +38,13 @@ UNVERIFIED = Message("Exported, but not verified")
 NATS_HELP = Message("Nats tell how far apart the probabilities of two models are, and 0 is equal.")
 
 
+def distance(nats: float) -> Message:
+    """Return a divergence with its unit; of one that is too small to be told as a number, what it is below."""
+    if nats < LEAST_NATS:
+        return Message("less than {nats} nats", nats=f"{LEAST_NATS:.4f}")
+    return Message("{nats} nats", nats=f"{nats:.2g}")
+
+
 def likeness(proof: Proof) -> Likeness:
     """Return how near an export is to the trained model.
 
@@ -70,14 +77,16 @@ def reference(proof: Proof) -> Message | None:
     """Return how far the trained model is from itself with what the format does to it, None where it does nothing."""
     if not proof.get("rounding"):
         return None
-    given = {"nats": f"{proof['rounding']['mean_kl']:.2g}", "type": proof.get("type") or Message("this type")}
+    given = {"distance": distance(proof["rounding"]["mean_kl"]), "type": proof.get("type") or Message("this type")}
     if causes(proof) == (POSITIONS,):
-        return Message("The trained model with positions stretched as in llama.cpp gives {nats}.", nats=given["nats"])
+        return Message(
+            "The trained model with positions stretched as in llama.cpp gives {distance}.", distance=given["distance"]
+        )
     if POSITIONS in causes(proof):
         return Message(
-            "Rounding the trained model to {type}, with positions stretched as in llama.cpp, gives {nats}.", **given
+            "Rounding the trained model to {type}, with positions stretched as in llama.cpp, gives {distance}.", **given
         )
-    return Message("Rounding the trained model to {type}, without converting it, gives {nats}.", **given)
+    return Message("Rounding the trained model to {type}, without converting it, gives {distance}.", **given)
 
 
 def figures(proof: Proof) -> Message:
@@ -93,12 +102,9 @@ def _compared(proof: Proof) -> Message:
         return Message(
             "Rates {share} of {places} texts alike, at most {nats} nats apart on average.", **given, nats=at_most
         )
-    if nats < LEAST_NATS:
-        least = f"{LEAST_NATS:.4f}"
-        return Message(
-            "Same next token at {share} of {places} positions, less than {nats} nats apart.", **given, nats=least
-        )
-    return Message("Same next token at {share} of {places} positions, {nats} nats apart.", **given, nats=f"{nats:.2g}")
+    return Message(
+        "Same next token at {share} of {places} positions, {distance} apart.", **given, distance=distance(nats)
+    )
 
 
 def changed_answers(proof: Proof) -> Message | None:

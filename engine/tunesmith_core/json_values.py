@@ -149,6 +149,11 @@ def brief(value: Any) -> Any:  # Any: a JSON value
     return value if len(str(value)) <= MOST_SHOWN else shortened(value)
 
 
+def quoted(value: Any) -> str:  # Any: a JSON value
+    """Return a value for a sentence, shortened where it is long: a text in quotes, others as a file has them."""
+    return repr(shortened(value)) if isinstance(value, str) else shortened(json.dumps(value, ensure_ascii=False))
+
+
 def _whole(value: Any) -> Any:  # Any: JSON values
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()

@@ -15,6 +15,7 @@ from tunesmith_core import environments, files, paths, preflight
 from tunesmith_core.base_model import BaseModel
 from tunesmith_core.capped_log import clean, tail_of
 from tunesmith_core.checkpoint_manifest import newest_noted
+from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError, UserError, wrap
 from tunesmith_core.model_folder import local_folder
 from tunesmith_core.protocol import DISCARD_SIGNAL, STOP_MODES, Event, JournalReader, pending_commands, post_command
@@ -124,11 +125,27 @@ def send(run: Run, command: str, /, **arguments: Any) -> str:  # Any: JSON value
         UserError: `run-not-live` when nobody works on the run. EnvironmentProblem when the folder can't be written.
     """
     if not run.is_supervised():
-        raise TunesmithError("run-not-live", "The run {run} is not in progress.", run=run.id)
+        raise _not_live(run, command)
     try:
         return post_command(run.control_path, command, **arguments)
     except OSError as error:
         raise wrap(error) from error
+
+
+def _not_live(run: Run, command: str) -> TunesmithError:
+    """Return why a run that nobody works on takes no command; resuming is no advice for one that can't be."""
+    if command == "stop":
+        return TunesmithError(
+            "run-not-live",
+            "The run {run} has ended. There is nothing to stop.",
+            hint="The list of runs shows which are in progress.",
+            run=run.id,
+        )
+    if run.status().state is RunState.FINISHED:
+        return TunesmithError(
+            "run-not-live", "The run {run} is finished.", hint=CODES["run-nothing-to-resume"].action, run=run.id
+        )
+    return TunesmithError("run-not-live", "The run {run} is not in progress.", run=run.id)
 
 
 def stop(run: Run, mode: str = "save") -> str:

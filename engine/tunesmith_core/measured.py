@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core import files
+from tunesmith_core.adapter_ranks import adapts_experts
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.hardware import Hardware
 from tunesmith_core.protocol import Event, read_journal
 from tunesmith_core.runs import Run, iter_runs
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.trained_parts import FULL
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,15 @@ def _other_s(events: list[Event]) -> float:
 def _method(spec: RunSpec) -> tuple[object, ...]:
     """What decides how fast a token is trained."""
     model, what = (spec.model.path, spec.model.dtype), (spec.objective.kind, spec.adapter.kind)
-    return *model, *what, spec.quantization.kind, spec.hardware.kernels
+    return *model, *what, *_adapter(spec), spec.quantization.kind, spec.hardware.kernels
+
+
+def _adapter(spec: RunSpec) -> tuple[object, ...]:
+    """What of an adapter costs time: which layers have one, a mixture's experts among them, and how it computes."""
+    adapter = spec.adapter
+    if adapter.kind == FULL:
+        return ()
+    return adapter.target_modules, adapts_experts(adapter), adapter.dora, adapter.dropout > 0
 
 
 def _rows_per_step(spec: RunSpec) -> int:

@@ -22,7 +22,7 @@ from tunesmith_core import spec_training as training
 from tunesmith_core.datafmt.formats import LABELED, STEPS
 from tunesmith_core.declared import Declaration, FieldProblem, get_field, iter_declarations, read_section, set_field
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.json_values import brief, shortened
+from tunesmith_core.json_values import brief, quoted, shortened
 from tunesmith_core.messages import Message, joined, json_problem
 from tunesmith_core.objectives import (
     FROM_LABELS,
@@ -233,7 +233,7 @@ def _read(values: object, source: str = "run spec") -> tuple[RunSpec, list[Field
     if values.get("version") != SPEC_VERSION:
         problems.append(
             FieldProblem(
-                "version", Message("must be {wanted}, not {value!r}", wanted=SPEC_VERSION, value=brief(version))
+                "version", Message("must be {wanted}, not {value}", wanted=SPEC_VERSION, value=quoted(version))
             )
         )
     name = values.get("name", "")
@@ -242,7 +242,7 @@ def _read(values: object, source: str = "run spec") -> tuple[RunSpec, list[Field
     if not isinstance(name, str):
         problems.append(
             FieldProblem(
-                "name", Message("must be {wanted}, not {value!r}", wanted=Message("a text"), value=brief(name))
+                "name", Message("must be {wanted}, not {value}", wanted=Message("a text"), value=quoted(name))
             )
         )
         name = ""

@@ -392,6 +392,7 @@ class AdapterSpec:
         label="Layers",
         meaning="Numbers of the layers that get an adapter, such as 0-7, 20. Empty takes all layers.",
         rule=layers_problem,
+        takes_numbers=True,
         effect="Fewer layers need less memory and learn less.",
     )
     rank_pattern: list[str] = declared(

@@ -20,10 +20,12 @@ from tunesmith_core.adapter_ranks import (
     rank_problem,
     size_of,
 )
+from tunesmith_core.declared import FieldProblem, read_section
 from tunesmith_core.errors import UserError
 from tunesmith_core.memory_steps import steps_left
 from tunesmith_core.spec import RunSpec, has_effect, told_settings
 from tunesmith_core.spec_changes import with_changes
+from tunesmith_core.spec_sections import AdapterSpec
 from tunesmith_core.trained_parts import OF_LORA, matters
 
 QUERY, UP = 4096 + 4096, 14336 + 4096
@@ -72,6 +74,14 @@ def test_numbers_of_layers() -> None:
     assert not is_in_layers([4], "lm_head")
     assert layer_numbers(RunSpec().adapter) is None
     assert alphas(["q_proj = 4.5"]) == {"q_proj": 4.5}
+
+
+def test_layers_of_a_file_may_be_numbers() -> None:
+    problems: list[FieldProblem] = []
+    adapter = read_section(AdapterSpec, {"layers": [3, "0-1"]}, "adapter", problems)
+    assert problems == []
+    assert adapter.layers == ["3", "0-1"]
+    assert layer_numbers(adapter) == [0, 1, 3]
 
 
 def test_size_of_an_adapter_by_layers_ranks_and_start() -> None:

@@ -120,6 +120,11 @@ def test_answers_that_change_are_told_with_their_figures() -> None:
     assert told is not None
     assert "69% of the next tokens" in told
     assert "less than 0.0001 nats" in export_proof.figures(PROOF | {"mean_kl": 1e-9})
+    tiny = export_proof.figures(PROOF | {"mean_kl": 1e-9, "rounding": {"mean_kl": 3e-7}})
+    assert tiny.endswith(
+        "less than 0.0001 nats apart. "
+        "Rounding the trained model to this type, without converting it, gives less than 0.0001 nats."
+    )
     rates = PROOF | {"rates": True, "num_positions": 20}
     told = export_proof.figures(rates | {"mean_kl": 1e-9})
     assert told.startswith("Rates 100.0% of 20 texts alike, at most 0.0001 nats apart on average.")
@@ -128,18 +133,18 @@ def test_answers_that_change_are_told_with_their_figures() -> None:
     assert told is not None
     assert told.startswith("The 16-bit numbers of this model change what it says: 90% of the texts")
     rounded = export_proof.figures(PROOF | {"mean_kl": 0.086, "rounding": {"mean_kl": 0.0842}})
-    assert rounded.endswith("Rounding the trained model to this type, without converting it, gives 0.084.")
+    assert rounded.endswith("Rounding the trained model to this type, without converting it, gives 0.084 nats.")
 
 
 @pytest.mark.parametrize(
     ("causes", "title", "figures"),
     [
-        (["rounding"], "only rounding differs", "Rounding the trained model to f16, without converting it, gives 0.01"),
-        (["positions"], "only stretched positions differ", "model with positions stretched as in llama.cpp gives 0.01"),
+        (["rounding"], "only rounding differs", "trained model to f16, without converting it, gives 0.01 nats."),
+        (["positions"], "only stretched positions differ", "positions stretched as in llama.cpp gives 0.01 nats."),
         (
             ["rounding", "positions"],
             "only rounding and stretched positions differ",
-            "model to f16, with positions stretched as in llama.cpp, gives 0.01",
+            "model to f16, with positions stretched as in llama.cpp, gives 0.01 nats.",
         ),
     ],
 )

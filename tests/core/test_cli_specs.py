@@ -16,6 +16,7 @@ from tunesmith_core.datafmt.formats import RAW, RAW_TEXT
 from tunesmith_core.datafmt.sniffing import Sniffed
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.hardware import Hardware
+from tunesmith_core.measured import Time
 from tunesmith_core.planner import Plan
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
@@ -201,6 +202,14 @@ def test_plan_says_by_which_run_it_tells_the_time(
     out = capsys.readouterr().out
     assert 'Time: 1 min 00 s to 1 min 30 s, by the run "earlier" with the same model and method' in out
     assert given == [1.5, 8.0], "the three rows of the data, not the eight of a step"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [((1, 1), "Time: about 1 s"), ((3601, 3620), "Time: about 1 h 00 min"), ((1, 2), "Time: 1 s to 2 s")],
+)
+def test_a_time_whose_ends_read_alike_is_said_once(seconds: tuple[int, int], words: str) -> None:
+    assert cli_specs._time(replace(PLAN, total_steps=3, seconds=seconds), Time(1.0, 1.0)) == words
 
 
 def test_plan_counts_the_rows_that_are_used(

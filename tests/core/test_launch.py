@@ -109,10 +109,15 @@ def test_stop_and_resume(fake_engine: Script, make_spec: Make) -> None:
     with pytest.raises(UserError) as caught:
         launch.resume(run)
     assert caught.value.code == "run-nothing-to-resume"
-    for ask in (lambda: launch.stop(run), lambda: launch.send(run, "sample", prompt="x")):
+    for ask, words, hint in (
+        (lambda: launch.stop(run), "There is nothing to stop.", "list of runs"),
+        (lambda: launch.send(run, "sample", prompt="x"), "is finished.", "Duplicate"),
+    ):
         with pytest.raises(UserError) as caught:
             ask()
         assert caught.value.code == "run-not-live"
+        assert words in caught.value.message
+        assert hint in caught.value.hint
 
 
 def test_a_run_that_was_edited_is_refused_before_anything_starts(fake_engine: Script, make_spec: Make) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from tunesmith_core.measured import Measured, Time, by_check, by_run, pace_of, t
 from tunesmith_core.protocol import JournalWriter
 from tunesmith_core.runs import create_run
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_changes import with_changes
 
 CPU = Hardware("cpu", "x86", 16 * GIB, 8 * GIB, 16 * GIB, 8 * GIB)
 TOOK = Measured(2 * GIB, 0.5, 20.0)
@@ -77,6 +79,28 @@ def test_a_run_with_other_settings_but_this_model_and_method_tells_the_pace(spec
     assert pace_of(spec, CPU) is None
     spec.quantization.kind, spec.model.path = "none", "/models/other"
     assert pace_of(spec, CPU) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "tells"),
+    [
+        ({"adapter.dora": True}, False),
+        ({"adapter.dropout": 0.1}, False),
+        ({"adapter.target_modules": ["q_proj"]}, False),
+        ({"adapter.layers": ["0"]}, False),  # a mixture's experts have no adapter then
+        ({"adapter.alpha": 3.0}, True),
+        ({"adapter.kind": "full"}, False),
+    ],
+)
+def test_a_run_with_another_kind_of_adapter_tells_no_pace(spec: RunSpec, changes: dict[str, Any], tells: bool) -> None:
+    trained(spec)
+    assert (pace_of(with_changes(spec, changes), CPU) is not None) == tells
+
+
+def test_what_an_adapter_would_be_does_not_matter_to_full_fine_tuning(spec: RunSpec) -> None:
+    spec.adapter.kind = "full"
+    trained(spec)
+    assert pace_of(with_changes(spec, {"adapter.dropout": 0.1}), CPU) is not None
 
 
 def test_a_run_on_another_device_tells_no_pace(spec: RunSpec) -> None:

@@ -5327,14 +5327,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>奖励：{rewards}</translation>
     </message>
     <message>
-        <source>Rounding the trained model to {type}, with positions stretched as in llama.cpp, gives {nats}.</source>
-        <translation>把训练好的模型舍入为 {type}，并像 llama.cpp 那样拉伸位置，差距为 {nats}。</translation>
-    </message>
-    <message>
-        <source>Rounding the trained model to {type}, without converting it, gives {nats}.</source>
-        <translation>只把训练好的模型舍入为 {type} 而不转换，差距为 {nats}。</translation>
-    </message>
-    <message>
         <source>Rows cut at the context length of {limit} tokens: {num_cut} of {num_rows}.</source>
         <translation>有 {num_cut} 行（共 {num_rows} 行）超出 {limit} 个词元的上下文长度，已被截断。</translation>
     </message>
@@ -5429,10 +5421,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Runs now use {name}. Run the same command to switch back.</source>
         <translation>运行现在使用 {name}。再次运行同一命令可切换回去。</translation>
-    </message>
-    <message>
-        <source>Same next token at {share} of {places} positions, {nats} nats apart.</source>
-        <translation>在 {places} 个位置中，{share} 的下一个词元相同，相差 {nats} 纳特。</translation>
     </message>
     <message>
         <source>Samples</source>
@@ -5847,6 +5835,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>无法使用练习任务：{problem}。</translation>
     </message>
     <message>
+        <source>The trained model with positions stretched as in llama.cpp gives {distance}.</source>
+        <translation>训练好的模型若像 llama.cpp 那样拉伸位置，相差{distance}。</translation>
+    </message>
+    <message>
         <source>The training environment inside {distribution} could not be built (exit code {exit_code}).</source>
         <translation>无法在 {distribution} 内构建训练环境（退出码 {exit_code}）。</translation>
     </message>
@@ -6211,6 +6203,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>must be none for {kind}, which PEFT does not support on 4 or 8 bits</source>
         <translation>使用 {kind} 时必须为“无”，因为 PEFT 不支持在 4 位或 8 位权重上使用它</translation>
+    </message>
+    <message>
+        <source>must be {wanted}, not {value}</source>
+        <translation>必须是{wanted}，不能是 {value}</translation>
     </message>
     <message>
         <source>show rows as they are read, or token by token as training sees them</source>
@@ -8839,10 +8835,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>俄语</translation>
     </message>
     <message>
-        <source>Same next token at {share} of {places} positions, less than {nats} nats apart.</source>
-        <translation>{places} 个位置中有 {share} 的下一个词元相同，相差不到 {nats} nats。</translation>
-    </message>
-    <message>
         <source>Samples can end elsewhere. Training is not affected.</source>
         <translation>样例的结束位置可能不同，训练不受影响。</translation>
     </message>
@@ -9059,6 +9051,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>数据集库已用名称“{name}”保存了 {path}。</translation>
     </message>
     <message>
+        <source>The list of runs shows which are in progress.</source>
+        <translation>运行列表会显示哪些运行正在进行。</translation>
+    </message>
+    <message>
         <source>The longest row has {longest} tokens, but the model is made for {stated}. It may not work well beyond that.</source>
         <translation>最长的一行有 {longest} 个词元，但该模型按 {stated} 个词元设计，超出后效果可能不佳。</translation>
     </message>
@@ -9223,6 +9219,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>此运行在 {bits} 位权重上训练。此模型使用未量化的权重，因此损失可能略有不同。</translation>
     </message>
     <message>
+        <source>The run {run} has ended. There is nothing to stop.</source>
+        <translation>运行 {run} 已经结束，没有可停止的内容。</translation>
+    </message>
+    <message>
         <source>The run {run} has no adapter and no checkpoint.</source>
         <translation>运行 {run} 没有适配器，也没有检查点。</translation>
     </message>
@@ -9285,10 +9285,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>The trained model</source>
         <translation>训练后的模型</translation>
-    </message>
-    <message>
-        <source>The trained model with positions stretched as in llama.cpp gives {nats}.</source>
-        <translation>训练好的模型若像 llama.cpp 那样拉伸位置，差距为 {nats}。</translation>
     </message>
     <message>
         <source>The training environment is missing {names}, which this format needs.</source>
@@ -9401,6 +9397,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>This task has only {num:,} different problems of this level: {num_train:,} to train on and {num_held_out:,} held out.</source>
         <translation>这个任务在此难度下只有 {num:,} 道不同的题目：{num_train:,} 道用于训练，{num_held_out:,} 道留出。</translation>
+    </message>
+    <message>
+        <source>Time: about {time}</source>
+        <translation>用时：约 {time}</translation>
     </message>
     <message>
         <source>Time: not known yet, because no run with this model and method has finished on this device. To measure a step: tunesmith check SPEC.json</source>
@@ -10235,6 +10235,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>模型类型，例如 qwen3</translation>
     </message>
     <message>
+        <source>less than {nats} nats</source>
+        <translation>不到 {nats} 纳特</translation>
+    </message>
+    <message>
         <source>let a local model write questions and answers about documents</source>
         <translation>让本地模型根据文档生成问答和答案</translation>
     </message>
@@ -10637,10 +10641,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>must be {wanted} for KTO, which rates answers</source>
         <translation>对 KTO 必须为“{wanted}”，因为它评价的是回答</translation>
-    </message>
-    <message>
-        <source>must be {wanted}, not {value!r}</source>
-        <translation>必须是{wanted}，不能是 {value!r}</translation>
     </message>
     <message>
         <source>must begin with {schemes}</source>
@@ -12503,6 +12503,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{name}{inside}</translation>
     </message>
     <message>
+        <source>{nats} nats</source>
+        <translation>约 {nats} 纳特</translation>
+    </message>
+    <message>
         <source>{num:,} problems held out: {path}</source>
         <translation>留出的题目 {num:,} 道：{path}</translation>
     </message>
@@ -12787,12 +12791,24 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>奖励 {number} 与奖励 {first} 相同。两者合在一起，相当于一个权重为两者之和的奖励。</translation>
     </message>
     <message>
+        <source>Rounding the trained model to {type}, with positions stretched as in llama.cpp, gives {distance}.</source>
+        <translation>把训练好的模型舍入为 {type}，并像 llama.cpp 那样拉伸位置，相差{distance}。</translation>
+    </message>
+    <message>
+        <source>Rounding the trained model to {type}, without converting it, gives {distance}.</source>
+        <translation>只把训练好的模型舍入为 {type} 而不转换，相差{distance}。</translation>
+    </message>
+    <message>
         <source>Rows whose label is false or whose vote is a tie are left out: {number:,}.</source>
         <translation>标签为 false 或投票为平局的行不参与训练：{number:,}。</translation>
     </message>
     <message>
         <source>Rows whose label is false or whose vote is a tie were left out: {number:,}</source>
         <translation>标签为 false 或投票为平局的行已略去：{number:,}</translation>
+    </message>
+    <message>
+        <source>Same next token at {share} of {places} positions, {distance} apart.</source>
+        <translation>在 {places} 个位置中，{share} 的下一个词元相同，相差{distance}。</translation>
     </message>
     <message>
         <source>Say which columns hold the better and the worse answer, or teach by example (SFT).</source>

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tunesmith_core import unquantized
 from tunesmith_core.conversations import system_prompt_of
-from tunesmith_core.export_proof import reference, title
+from tunesmith_core.export_proof import distance, reference, title
 from tunesmith_core.exports import UNKNOWN_LICENCE, trained_on
 from tunesmith_core.objectives import FROM_LABELS, FROM_STEPS, HEADS
 from tunesmith_core.packed_weights import WORDS
@@ -101,7 +101,7 @@ def verdict(proof: Proof | None) -> str:
     )
     told = (
         f"**{title(proof).template}.** Compared with the trained model: {where} {same}, with a mean divergence of "
-        f"{proof['mean_kl']:.2g} nats, where 0 is equal."
+        f"{distance(proof['mean_kl'])}, where 0 is equal."
     )
     if alone := reference(proof):
         told += f" {alone}"

@@ -18,7 +18,7 @@ from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.json_values import shortened
 from tunesmith_core.messages import Message
 from tunesmith_core.model_config import check_size
-from tunesmith_core.model_folder import read_layout
+from tunesmith_core.model_folder import INDEX_NAME, read_layout
 from tunesmith_core.model_json import read_object
 from tunesmith_core.packed_weights import QUANTIZED_KEYS, Layout, format_of, is_kept, settings_of
 from tunesmith_core.position_limits import too_long
@@ -175,7 +175,7 @@ def load_model(
     if head:
         head.begin(model, folder)
         info["missing_keys"] -= {f"{HEAD_NAME}.weight", f"{HEAD_NAME}.bias"}
-    _check_complete(folder, model, info, shapes)
+    _check_complete(folder, model, info, layout)
     if kept:
         calculate_in(model, compute.dtype)
     if four_bit:
@@ -270,14 +270,12 @@ def _check_generation_config(folder: Path) -> None:
             GenerationConfig.from_pretrained(folder, local_files_only=True)
 
 
-def _check_complete(
-    folder: Path, model: Any, info: dict[str, Any], shapes: Mapping[str, tuple[int, ...]]
-) -> None:  # Any: sets of names
+def _check_complete(folder: Path, model: Any, info: dict[str, Any], layout: Layout) -> None:  # Any: sets of names
     """Refuse weights that don't fit; transformers would go on with random numbers, or without what has no place."""
     if info["mismatched_keys"]:
         name, held, wanted = min(info["mismatched_keys"])
         raise refused(
-            folder,
+            _file_of(name, folder, layout),
             "{path}: the weight {name} has the shape {held}. By config.json it would be {wanted}.",
             name=name,
             held=list(held),
@@ -285,14 +283,15 @@ def _check_complete(
         )
     if missing := sorted(info["missing_keys"]):
         raise refused(
-            folder,
+            _file_of(missing[0], folder, layout),
             "{path}: {num_missing} weights are missing, such as {name}.",
             num_missing=len(missing),
             name=missing[0],
         )
+    shapes = {name: weight.shape for name, weight in layout.weights.items()}
     if left_out := sorted(name for name in info["unexpected_keys"] if _has_a_place(name, shapes.get(name), model)):
         raise refused(
-            folder,
+            _file_of(left_out[0], folder, layout),
             "{path}: {num_left_out} weights have no place in a model of these settings, such as {name}.",
             num_left_out=len(left_out),
             name=left_out[0],
@@ -302,7 +301,18 @@ def _check_complete(
         # Other matrices would take long, and show in the first prediction, which reads every number of them.
         looked_at = weight.dim() == 1 or weight is embedding
         if looked_at and weight.is_floating_point() and not bool(weight.sum(dtype=torch.float32).isfinite()):
-            raise refused(folder, "{path}: the weight {name} holds NaN or infinite numbers.", name=name)
+            raise _not_finite(name, folder, layout)
+
+
+def _not_finite(name: str, folder: Path, layout: Layout) -> TunesmithError:
+    path = _file_of(name, folder, layout)
+    return refused(path, "{path}: the weight {name} holds NaN or infinite numbers.", name=name)
+
+
+def _file_of(name: str, folder: Path, layout: Layout) -> Path:
+    """Return the file that holds a weight; where none has it by this name, the one that lists all of them."""
+    holder = next((file for file, weights in layout.files.items() if name in weights), None)
+    return folder / (holder or (INDEX_NAME if len(layout.files) > 1 else next(iter(layout.files))))
 
 
 def _has_a_place(name: str, shape: tuple[int, ...] | None, model: torch.nn.Module) -> bool:
@@ -355,7 +365,7 @@ def check_predicts(model: Any, compute: Compute, input_ids: torch.Tensor, folder
     for name, weight in model.named_parameters():
         if weight.is_floating_point() and not bool(weight.isfinite().all()):
             name = name.removeprefix("base_model.model.").replace(".base_layer", "")
-            raise refused(folder, "{path}: the weight {name} holds NaN or infinite numbers.", name=name)
+            raise _not_finite(name, folder, read_layout(folder))
     raise TunesmithError(
         "nan-loss",
         "{folder}: the base model predicts NaN, before any training.",

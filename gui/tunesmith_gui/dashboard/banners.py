@@ -24,6 +24,9 @@ from tunesmith_gui.widgets.banner import Banner, BannerAction, Tone
 MOST_RETRIES = 3
 MOST_NEXT_STEPS = 2
 
+ADVISING = frozenset({"dataset-rows-cut"})
+"""Warnings that end with their own advice, with its numbers; the general advice of their code would repeat it."""
+
 Ask = Callable[[str], object]
 """Takes the id of an action, see `DashboardPage.ask`."""
 
@@ -64,7 +67,8 @@ def make_banner(
     if model.warnings:
         warning = model.warnings[-1]
         title, _, more = core_text(warning.get("message") or warning.get("code") or "").partition("\n")
-        text = "\n".join(filter(None, (more, core_text(warning.get("hint") or ""))))
+        hint = "" if warning.get("code") in ADVISING else core_text(warning.get("hint") or "")
+        text = "\n".join(filter(None, (more, hint)))
         actions: tuple[BannerAction, ...] = ()
         if warning.get("code") == "rewards-collapsed":
             actions = ((translate("Dashboard", "Show the answers"), lambda: ask("show_rollouts")),)

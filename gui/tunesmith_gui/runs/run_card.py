@@ -70,6 +70,8 @@ class RunCard(Card):
             (
                 ("step", self.tr("Step")),
                 ("eval", self.tr("Evaluation loss")),
+                # Below the newest one: side by side they are wider than the card.
+                ("best", ""),
                 ("model", self.tr("Model")),
                 ("data", self.tr("Data")),
                 ("duration", self.tr("Duration")),
@@ -77,8 +79,9 @@ class RunCard(Card):
                 ("size", self.tr("Size")),
             )
         ):
-            name = SafeLabel(words, tone="muted", parent=self)
-            self._grid.addWidget(name, place, 0)
+            if words:
+                name = SafeLabel(words, tone="muted", parent=self)
+                self._grid.addWidget(name, place, 0)
             if key == "eval":
                 self._measured = name
             self._values[key] = ElidedLabel("", parent=self)
@@ -111,12 +114,12 @@ class RunCard(Card):
         final, best = row.eval_loss, row.best_eval_loss
         if row.is_rewarded:
             final, best = row.eval_reward, row.best_reward
-        better = best_words(final, best, is_reward=row.is_rewarded)
         self._measured.setText(self.tr("Held-out reward") if row.is_rewarded else self.tr("Evaluation loss"))
         self._curve.setAccessibleName(self.tr("Reward curve") if row.is_rewarded else self.tr("Loss curve"))
         texts = {
             "step": tr.number(row.step) + total,
-            "eval": UNKNOWN if final is None else ", ".join(filter(None, (tr.number(final, 3), better))),
+            "eval": UNKNOWN if final is None else tr.number(final, 3),
+            "best": best_words(final, best, is_reward=row.is_rewarded),
             "model": row.model or UNKNOWN,
             "data": row.data or UNKNOWN,
             "duration": UNKNOWN if row.duration_s is None else tr.duration(row.duration_s),
@@ -125,5 +128,6 @@ class RunCard(Card):
         }
         for key, text in texts.items():
             self._values[key].setText(text)
+        self._values["best"].setVisible(bool(texts["best"]))
         self.resume.setVisible(row.can_resume)
         self.take_out.setVisible(row.can_export)

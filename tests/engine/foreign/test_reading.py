@@ -167,8 +167,34 @@ def test_weights_that_do_not_fit_are_named(
     change_weights(own_model, change)
     error = refusal(tiny_spec(model={"path": str(own_model)}))
     assert error.code == CORRUPT
-    assert str(own_model) in error.message
+    assert str(own_model / "model.safetensors") in error.message
     assert words in error.message
+
+
+@pytest.mark.parametrize(
+    ("change", "file"),
+    [
+        (drop(PRODUCT), "model.safetensors.index.json"),
+        (poison(NORM), "b.safetensors"),
+        (poison(PRODUCT), "b.safetensors"),
+        (poison("model.embed_tokens.weight"), "a.safetensors"),
+    ],
+)
+def test_the_file_of_several_that_holds_a_weight_is_named(
+    tiny_spec: MakeSpec, own_model: Path, change: Callable[[dict[str, torch.Tensor]], object], file: str
+) -> None:
+    change_weights(own_model, change)
+    weights = load_file(own_model / "model.safetensors")
+    (own_model / "model.safetensors").unlink()
+    places = {name: "b.safetensors" if ".layers.1." in name else "a.safetensors" for name in weights}
+    for shard in ("a.safetensors", "b.safetensors"):
+        held = {name: weights[name] for name in places if places[name] == shard}
+        save_file(held, own_model / shard, {"format": "pt"})
+    index = {"metadata": {}, "weight_map": places}
+    (own_model / "model.safetensors.index.json").write_text(json.dumps(index))
+    error = refusal(tiny_spec(model={"path": str(own_model)}))
+    assert error.code == CORRUPT
+    assert f"{own_model / file}: " in error.message
 
 
 def test_weights_of_other_parts_are_left_out(tiny_spec: MakeSpec, own_model: Path) -> None:

@@ -461,6 +461,24 @@ def test_a_run_that_its_disk_silences_is_seen_from_outside(
         assert f"{run.path}: no space is left on the disk." in texts(page)
 
 
+@pytest.mark.parametrize(
+    ("code", "message", "hint", "shown"),
+    [
+        ("dataset-rows-cut", "Raise the context length to 9 tokens.", "Raise the context length.", False),
+        ("dataset-rows-split", "They were split.", "Raise the context length.", True),
+    ],
+)
+def test_a_warning_gives_its_advice_once(code: str, message: str, hint: str, shown: bool, qtbot: Any) -> None:
+    page, model = QWidget(), DashboardModel()
+    qtbot.addWidget(page)
+    warning = Event(2, 1.0, "warning", {"code": code, "message": message, "hint": hint})
+    model.apply(pack([Event(1, 1.0, "hello", {}), warning]))
+    banner = make_banner(model, None, Path(), None, lambda _: None, page)
+    assert banner is not None
+    assert message in texts(banner)
+    assert (hint in texts(banner).splitlines()) == shown
+
+
 def test_a_run_that_was_cut_off_before_its_first_save_can_begin_again(qtbot: Any) -> None:
     page, model = QWidget(), DashboardModel()
     qtbot.addWidget(page)

@@ -92,9 +92,9 @@ def test_table_model_keeps_qt_rules_and_sorts(qtmodeltester: Any, capsys: Any) -
 @pytest.mark.parametrize(
     ("values", "cell", "words"),
     [
-        ({"eval_loss": 5.926, "best_eval_loss": 5.79}, "5.926", "5.926, best 5.790"),
+        ({"eval_loss": 5.926, "best_eval_loss": 5.79}, "5.926", "5.926\nbest 5.790"),
         ({"eval_loss": 5.7901, "best_eval_loss": 5.79}, "5.790", "5.790"),
-        ({"eval_reward": 0.5, "best_reward": 0.75, "is_rewarded": True}, "reward 0.500", "0.500, best 0.750"),
+        ({"eval_reward": 0.5, "best_reward": 0.75, "is_rewarded": True}, "reward 0.500", "0.500\nbest 0.750"),
         ({}, "", UNKNOWN),
     ],
 )
@@ -108,7 +108,13 @@ def test_the_list_tells_how_good_the_saved_adapter_is(
     card = RunCard()
     qtbot.addWidget(card)
     card.show_row(told, None)
-    assert words in texts(card).splitlines()
+    assert words in texts(card)
+    assert ("best" in texts(card)) == ("best" in words)
+    card.setFixedWidth(SPACE * 32)  # as beside a table
+    card.show()
+    settle()
+    for label in (card._values["eval"], card._values["best"]):
+        assert label.fontMetrics().horizontalAdvance(label.text()) <= label.contentsRect().width()
 
 
 def test_the_index_hands_over_the_last_evaluation(context: Any, qtbot: Any) -> None:
