@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core.errors import UserError
+from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.json_values import shortened
+from tunesmith_core.known_model_types import KNOWN
 from tunesmith_core.messages import Message
 from tunesmith_core.model_json import damaged
 from tunesmith_core.packed_weights import format_of, settings_of
@@ -56,13 +57,17 @@ def check_config(path: Path, config: Mapping[str, Any]) -> None:  # Any: JSON va
 
     Raises:
         UserError: `model-files-missing-or-corrupt` naming the setting, or `model-kind-unsupported` for an
-            encoder-decoder and for weights quantized in a way that isn't read.
+            encoder-decoder, for weights quantized in a way that isn't read and for a model that needs code of its own.
+        EnvironmentProblem: `transformers-version-mismatch` for a type that transformers doesn't know.
     """
     for key in ("model_type", "architectures"):
         if config.get(key):
             break
     else:
         raise damaged(path, "names neither a model_type nor an architecture")
+    model_type = config.get("model_type")
+    if isinstance(model_type, str) and model_type and model_type not in KNOWN:
+        raise unknown_type(path.parent, model_type, bool(config.get("auto_map")))
     settings = settings_of(config)
     if settings is not None and format_of(settings) is None:
         raise _quantized(path.parent, path, _method(settings))
@@ -82,6 +87,31 @@ def check_config(path: Path, config: Mapping[str, Any]) -> None:  # Any: JSON va
             folder=path.parent,
             kind=kind,
         )
+
+
+def unknown_type(folder: Path, model_type: str, has_code: bool) -> TunesmithError:
+    """Return the error of a type that transformers has no code for: a newer one may have it, or only the model itself.
+
+    Args:
+        folder: of the model.
+        model_type: as config.json has it.
+        has_code: whether the model brings code of its own.
+    """
+    if has_code:
+        return TunesmithError(
+            "model-kind-unsupported",
+            "{folder}: the model needs code of its own (auto_map in config.json), for transformers doesn't know the "
+            "type {model_type}. Tunesmith never runs the code of a model.",
+            hint="Choose a version of the model that works without code of its own, or another model.",
+            folder=folder,
+            model_type=shortened(model_type),
+        )
+    return TunesmithError(
+        "transformers-version-mismatch",
+        "{folder}: models of type {model_type} are not supported by the installed transformers.",
+        folder=folder,
+        model_type=shortened(model_type),
+    )
 
 
 def check_generation(path: Path, values: Mapping[str, Any]) -> None:  # Any: JSON values

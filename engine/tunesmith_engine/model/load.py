@@ -15,9 +15,8 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_L
 from transformers.utils.logging import disable_progress_bar
 
 from tunesmith_core.errors import TunesmithError, UserError
-from tunesmith_core.json_values import shortened
 from tunesmith_core.messages import Message
-from tunesmith_core.model_config import check_size
+from tunesmith_core.model_config import check_size, unknown_type
 from tunesmith_core.model_folder import INDEX_NAME, read_layout
 from tunesmith_core.model_json import read_object
 from tunesmith_core.packed_weights import QUANTIZED_KEYS, Layout, format_of, is_kept, settings_of
@@ -67,7 +66,8 @@ def load_config(folder: Path) -> Any:  # Any: transformers' config of this model
     if not isinstance(model_type, str):
         raise TunesmithError("model-files-missing-or-corrupt", "{folder}: model_type is missing.", folder=path)
     know_language_model(model_type)
-    _check_known(folder, model_type, has_code)
+    if model_type not in CONFIG_MAPPING:
+        raise unknown_type(folder, model_type, has_code)
     if model_type in REFUSED_TYPES:
         raise UserError(
             "model-kind-unsupported",
@@ -90,27 +90,6 @@ def load_config(folder: Path) -> Any:  # Any: transformers' config of this model
             kind=kind,
         )
     return config
-
-
-def _check_known(folder: Path, model_type: str, has_code: bool) -> None:
-    """Refuse a type that transformers has no code for: a newer transformers may have it, or only the model itself."""
-    if model_type in CONFIG_MAPPING:
-        return
-    if has_code:
-        raise TunesmithError(
-            "model-kind-unsupported",
-            "{folder}: the model needs code of its own (auto_map in config.json), for transformers doesn't know the "
-            "type {model_type}. Tunesmith never runs the code of a model.",
-            hint="Choose a version of the model that works without code of its own, or another model.",
-            folder=folder,
-            model_type=shortened(model_type),
-        )
-    raise TunesmithError(
-        "transformers-version-mismatch",
-        "{folder}: models of type {model_type} are not supported by the installed transformers.",
-        folder=folder,
-        model_type=model_type,
-    )
 
 
 def _with_special_floats(value: Any) -> Any:  # Any: JSON values
