@@ -34,6 +34,7 @@ from tunesmith_core.objectives import REINFORCEMENT
 from tunesmith_core.operations.kinds.engine import PLAN_CHECK, PREVIEW, WORKBOOK_HEAD, HeadSpec, PreviewSpec
 from tunesmith_core.operations.kinds.words import WORDS
 from tunesmith_core.operations.runner import conduct
+from tunesmith_core.rows_look import RowsLook
 from tunesmith_core.spec import RunSpec, idle_note
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_core.teachers import teacher_note
@@ -77,12 +78,13 @@ def plan(arguments: Namespace) -> int:
     ]
     preflight.check_run(spec)
     looked = _looked_at(spec)
-    file_rows = _used_rows(spec, sniffed, looked)
+    rows = RowsLook.of(looked)
+    file_rows = rows.examples(spec.data.sources, list(map(_num_rows, spec.data.sources, sniffed)))
     num_rows = _joined(file_rows, sum)
-    is_measured = bool(looked.get("is_complete"))
+    is_measured, is_counted = rows.is_complete, rows.is_exact(spec.data.sources)
     longest = _joined([each.max_tokens(spec.data.system_prompt) for each in sniffed], max)
     hardware = hardware_of(spec)
-    row_tokens = looked["num_tokens"] / looked["num_rows"] if is_measured and looked["num_rows"] else None
+    row_tokens = rows.row_tokens if is_measured else None
     found = measured.by_run(spec, hardware)
     time = measured.time_of(spec, hardware, found, num_rows, row_tokens)
     estimate = planner.plan(
@@ -98,7 +100,7 @@ def plan(arguments: Namespace) -> int:
         preflight.raw_text_note(spec),
         adapter_folders.other_base(spec),
         planner.warmup_note(spec, estimate.total_steps),
-        held_out.note(spec, num_rows),
+        held_out.note(spec, num_rows, is_exact=is_counted),
         idle_note(spec),
         *preflight.pair_notes(spec),
         *preflight.class_notes(spec),
@@ -108,18 +110,18 @@ def plan(arguments: Namespace) -> int:
     )
     notes = list(dict.fromkeys(note for note in possible if note))
     if arguments.json:
-        terminal.say_json({**dataclasses.asdict(estimate), "notes": notes})
+        terminal.say_json({**dataclasses.asdict(estimate), "notes": notes, "are_rows_counted": is_counted})
         return EXIT_DONE
     for note in notes:
         terminal.note(note)
-    _say_plan(estimate, time)
+    _say_plan(estimate, time, are_steps_exact=is_counted or spec.schedule.max_steps > 0)
     if spec.objective.kind in REINFORCEMENT:
         terminal.say(rewards.round_words(spec))
         terminal.say(Message("Rewards: {rewards}", rewards=rewards.described(spec.rollouts.rewards)))
     return EXIT_DONE
 
 
-def _say_plan(estimate: planner.Plan, time: Time) -> None:
+def _say_plan(estimate: planner.Plan, time: Time, *, are_steps_exact: bool) -> None:
     sizes = {name: terminal.gib(size) for name, size in estimate.parts.items()}
     disk = terminal.gib(estimate.disk_bytes)
     if not estimate.adapter_is_exact:
@@ -139,7 +141,8 @@ def _say_plan(estimate: planner.Plan, time: Time) -> None:
         )
     terminal.say(_verdict(estimate))
     if estimate.total_steps is not None:
-        terminal.say(Message("Steps: {steps}", steps=estimate.total_steps))
+        words = Message("Steps: {steps}") if are_steps_exact else Message("Steps: about {steps}")
+        terminal.say(Message(words.template, steps=estimate.total_steps))
     terminal.say(_time(estimate, time))
     terminal.say(Message("Disk: {disk_bytes}", disk_bytes=disk))
     for fix in estimate.fixes:
@@ -196,28 +199,6 @@ def _verdict(estimate: planner.Plan) -> Message:
 
 def _about(size: str) -> Message:
     return Message("about {size}", size=size)
-
-
-def _used_rows(
-    spec: RunSpec, sniffed: list[datafmt.Sniffed], looked: dict[str, Any]  # Any: JSON values
-) -> list[int | None]:
-    """Return how many rows of each file are used, about; of long texts that are split, examples.
-
-    Args:
-        spec: the run.
-        sniffed: its files.
-        looked: see `_looked_at`.
-
-    Returns:
-        None for a file of which that can't be told.
-    """
-    sources = spec.data.sources
-    found = list(map(_num_rows, sources, sniffed))
-    made = looked.get("examples") or found
-    return [
-        None if num is None else source.examples_used(num, examples)
-        for source, num, examples in zip(sources, found, made, strict=True)
-    ]
 
 
 def _num_rows(source: SourceSpec, sniffed: datafmt.Sniffed) -> int | None:

@@ -122,6 +122,18 @@ DATA_CODES: dict[str, ErrorCode] = {
         "Some rows are longer than the context length. Where a cut goes through an answer, its stop token is lost.",
         "Raise the context length, or skip longer rows.",
     ),
+    "dataset-rows-unlearned": ErrorCode(
+        USER,
+        "Rows are left out",
+        "Within the context length, these rows have nothing to learn, or longer rows are skipped.",
+        "Nothing has to be done if the run can do without these rows.",
+    ),
+    "dataset-rows-bad": ErrorCode(
+        USER,
+        "Bad rows are left out",
+        "These rows can't be read or are missing a column, and the settings say that such rows are skipped.",
+        "Nothing has to be done if the run can do without these rows. They can be corrected on the Data page.",
+    ),
     "dataset-rows-split": ErrorCode(
         USER,
         "Texts are split at the context length",

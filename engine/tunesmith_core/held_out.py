@@ -42,12 +42,25 @@ def _are_too_few(spec: RunSpec, num_rows: int | None) -> bool:
     return num_held_out(num_rows, percent) < FEWEST_ROWS
 
 
-def note(spec: RunSpec, num_rows: int | None) -> Message | None:
-    """Return what a person should know before a run whose held-out rows are too few to judge it."""
+def note(spec: RunSpec, num_rows: int | None, *, is_exact: bool = True) -> Message | None:
+    """Return what a person should know before a run whose held-out rows are too few to judge it.
+
+    Args:
+        spec: the run.
+        num_rows: examples that it makes, if known.
+        is_exact: whether these were counted.
+    """
     if num_rows is None or not _are_too_few(spec, num_rows):
         return None
+    counted = Message(
+        "Held-out rows: {held_out} of {num_rows}. With fewer than {least}, nobody can tell whether the model improved."
+    )
+    estimated = Message(
+        "Held-out rows: about {held_out} of {num_rows}. With fewer than {least}, nobody can tell whether the model "
+        "improved."
+    )
     words = Message(
-        "Held-out rows: {held_out} of {num_rows}. With fewer than {least}, nobody can tell whether the model improved.",
+        (counted if is_exact else estimated).template,
         held_out=num_held_out(num_rows, spec.evaluation.percent),
         num_rows=num_rows,
         least=FEWEST_ROWS,

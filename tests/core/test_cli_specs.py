@@ -336,9 +336,35 @@ def test_plan_counts_examples_of_texts_that_are_split_and_a_replay_share(
     spec.evaluation.percent, spec.schedule.max_steps, spec.schedule.epochs = 0.0, 0, 1.0
     spec.schedule.micro_batch_size = spec.schedule.gradient_accumulation_steps = 1
     path.write_text(json.dumps(spec.to_dict()))
-    fake_engine({"preview": LOOKED | {"examples": [14, 28], "num_rows": 42}})
+    fake_engine({"preview": LOOKED | {"rows_looked_at": [5, 28], "rows_used": [14, 28], "num_rows": 42}})
     assert cli.main(["plan", str(path)]) == 0
     assert "Steps: 16\n" in capsys.readouterr().out, "14 of the texts, 2 of the 28 rows"
+    fake_engine({"preview": LOOKED | {"rows_looked_at": [5, 28], "rows_used": [14, 28], "is_complete": False}})
+    assert cli.main(["plan", str(path)]) == 0
+    assert "Steps: about 16\n" in capsys.readouterr().out, "not all rows were looked at"
+
+
+def test_plan_counts_held_out_rows_and_steps_without_rows_that_are_left_out(
+    make_spec: Make, tmp_path: Path, fake_engine: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec, path = make_spec(), tmp_path / "spec.json"
+    (tmp_path / "rows").write_text('{"text": "a"}\n' * 80)
+    spec.data.sources, spec.evaluation.percent = [SourceSpec(path=str(tmp_path / "rows"))], 8.0
+    spec.schedule.max_steps, spec.schedule.epochs, spec.schedule.micro_batch_size = 0, 1.0, 2
+    spec.schedule.gradient_accumulation_steps = 1
+    path.write_text(json.dumps(spec.to_dict()))
+    looked = LOOKED | {"rows_looked_at": [80], "rows_used": [56], "num_rows": 80}
+    fake_engine({"preview": looked})
+    assert cli.main(["plan", str(path)]) == 0
+    shown = capsys.readouterr()
+    assert "Steps: 26\n" in shown.out
+    assert "Held-out rows: 4 of 56." in shown.err
+    assert "Hold out 11% or more." in shown.err
+    fake_engine({"preview": looked | {"is_complete": False}})
+    assert cli.main(["plan", str(path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["are_rows_counted"] is False
+    assert any(note.startswith("Held-out rows: about ") for note in told["notes"]), told["notes"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tunesmith_engine.data.cuts import Cuts
+from tunesmith_engine.data.cuts import Cuts, needed_tokens
 from tunesmith_engine.data.example import IGNORED_LABEL, Example
 
 
@@ -102,3 +102,33 @@ def test_no_context_length_is_advised_for_which_the_model_is_not_made() -> None:
     (words,) = cuts.notes().values()
     assert "Longer texts can be split instead" in words
     assert (cuts.longest_tokens, cuts.longest_kept) == (9, 8)
+
+
+def test_a_row_is_left_out_where_nothing_of_it_is_learned_within_the_limit() -> None:
+    cuts = Cuts(4)
+    long, short = example(9, range(6, 9)), example(3, range(1, 3))
+    assert [cuts.learns([row]) for row in (short, long, example(5, range(3, 5)), example(3, range(1)))] == [
+        True, False, True, False,
+    ]  # fmt: skip
+    cuts.cut(long)
+    assert (cuts.num_judged, cuts.num_beyond, cuts.num_empty, cuts.beyond_from) == (4, 1, 1, 7)
+    assert cuts.notes(are_all=False)["dataset-rows-unlearned"] == (
+        "Rows left out because their answers begin beyond the context length of 4 tokens: 1 of 4. "
+        "Raise the context length to 9 tokens. "
+        "Rows left out because they have nothing to learn, whatever the context length: 1 of 4. "
+        "Rows that were looked at: 4."
+    )
+
+
+@pytest.mark.parametrize(
+    ("others", "needed"),
+    [([0, 1, 7, 3, 4, 5], 4), ([0, 1, 2, 3, 4, 7], 6), ([0, 1, 2, 3, 4, 5], 0), ([0, 1, 2, 3, 4], 6)],
+)
+def test_answers_of_a_pair_have_to_differ_within_the_limit(others: list[int], needed: int) -> None:
+    better = example(6, range(3, 6))
+    ids = np.array(others, dtype=np.int32)
+    worse = Example(ids, np.where(ids > 2, ids, IGNORED_LABEL).astype(np.int32))
+    assert needed_tokens([better, worse]) == needed
+    assert [Cuts(limit).learns([better, worse]) for limit in (3, 4, 5, 6)] == [
+        0 < needed <= limit for limit in (3, 4, 5, 6)
+    ]

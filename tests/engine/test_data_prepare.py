@@ -91,17 +91,21 @@ def test_a_cut_through_an_answer_is_a_warning_with_what_to_do(
     assert not whole.notes
     longest = whole.stats.longest_tokens
     spec = tiny_spec(data={"path": path, "context_length": 24})
-    (note,) = prepare(spec, tokenizer).notes.values()
-    assert preview(spec, tokenizer, 1)["notes"] == [note]
+    left_out, note = prepare(spec, tokenizer).notes.values()
+    assert preview(spec, tokenizer, 1)["notes"] == [left_out, note]
+    assert left_out == (
+        "Rows left out because their answers begin beyond the context length of 24 tokens: 1 of 3. "
+        f"Raise the context length to {longest} tokens."
+    )
     assert "24 tokens: 2 of 3. In 1 of them, the end of an answer is lost" in note
     assert prepare(spec, tokenizer).stats.num_open_rows == 1
-    (note,) = prepare(tiny_spec(data={"path": path, "context_length": longest - 10}), tokenizer).notes.values()
+    note = prepare(tiny_spec(data={"path": path, "context_length": longest - 10}), tokenizer).notes["dataset-rows-cut"]
     assert "1 of 3. To keep" in note
     assert f"raise the context length to {longest} tokens, or skip" in note
     assert not prepare(tiny_spec(data={"path": path, "context_length": longest}), tokenizer).notes
     skipping = tiny_spec(data={"path": path, "context_length": 24, "overlong": "skip"})
-    assert not prepare(skipping, tokenizer).notes
-    (note,) = preview(skipping, tokenizer, 1)["notes"]
+    (note,) = prepare(skipping, tokenizer).notes.values()
+    assert preview(skipping, tokenizer, 1)["notes"] == [note]
     assert "24 tokens are skipped: 2 of 3" in note
     assert "No row is left" not in note
 

@@ -163,8 +163,8 @@ def test_replay_and_weights_are_told_in_examples_of_texts_that_are_split(
         SourceSpec(path=str(tmp_path / "long")), SourceSpec(path=str(tmp_path / "replay"), replay=50.0)
     ]
     shown, data = preview(spec, tokenizer, 2), prepare(spec, tokenizer)
-    num = shown["examples"][0]
-    assert shown["examples"] == [num, 20]
+    num = shown["rows_used"][0]
+    assert shown["rows_used"] == [num, 20]
     assert num > 2
     (told,) = [note for note in shown["notes"] if "Examples in an epoch" in note]
     assert f"Examples in an epoch: {2 * num}." in told

@@ -8411,6 +8411,30 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>请在每个位置保存更多词元，最多 20 个。本程序写回答时保存 16 个。</translation>
     </message>
     <message>
+        <source>Rows are left out</source>
+        <translation>有数据行被略去</translation>
+    </message>
+    <message>
+        <source>Within the context length, these rows have nothing to learn, or longer rows are skipped.</source>
+        <translation>在上下文长度之内，这些行没有可学习的内容，或者设置要求跳过超长的行。</translation>
+    </message>
+    <message>
+        <source>Nothing has to be done if the run can do without these rows.</source>
+        <translation>如果训练不需要这些行，则无需处理。</translation>
+    </message>
+    <message>
+        <source>Bad rows are left out</source>
+        <translation>坏行被略去</translation>
+    </message>
+    <message>
+        <source>These rows can&apos;t be read or are missing a column, and the settings say that such rows are skipped.</source>
+        <translation>这些行无法读取或缺少列，而设置要求跳过这样的行。</translation>
+    </message>
+    <message>
+        <source>Nothing has to be done if the run can do without these rows. They can be corrected on the Data page.</source>
+        <translation>如果训练不需要这些行，则无需处理。也可以在“数据”页修正它们。</translation>
+    </message>
+    <message>
         <source>To leave the experts out without this warning, name the modules that get an adapter.</source>
         <translation>若要不训练专家又不看到此提示，请写明要加适配器的模块名称。</translation>
     </message>
@@ -8539,6 +8563,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>注意力的升维层</translation>
     </message>
     <message>
+        <source>Bad rows left out: {number:,}.</source>
+        <translation>略去了 {number:,} 个坏行。</translation>
+    </message>
+    <message>
         <source>Both answers are the same word for word, so this counts as the same.</source>
         <translation>两个回答一字不差，因此计为“相同”。</translation>
     </message>
@@ -8617,6 +8645,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Held-out perplexity of {name}: {before} before, {after} after training. Rows: {rows:,}.</source>
         <translation>{name} 的留出困惑度：训练前 {before}，训练后 {after}。行数：{rows:,}。</translation>
+    </message>
+    <message>
+        <source>Held-out rows: about {held_out} of {num_rows}. With fewer than {least}, nobody can tell whether the model improved.</source>
+        <translation>{num_rows} 行中留出约 {held_out} 行。少于 {least} 行时，无法判断模型是否有提升。</translation>
     </message>
     <message>
         <source>Id</source>
@@ -8743,6 +8775,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>只有部分层的归一化层位于求和之后，不支持这种情况。</translation>
     </message>
     <message>
+        <source>Pairs left out because their answers begin or differ beyond the context length of {limit} tokens: {number:,} of {num_rows:,}.</source>
+        <translation>有 {number:,} 对回答（共 {num_rows:,} 对）要到 {limit} 个词元的上下文长度之后才开始或出现差异，因此被略去。</translation>
+    </message>
+    <message>
         <source>Pairs that contradict another one: {num:,} of {num_pairs:,}. What is the better answer in one is the worse one in the other, so nothing is learned from them.</source>
         <translation>与另一对相互矛盾的偏好对：{num:,} / {num_pairs:,}。同一个回答在一对里较好，在另一对里较差，因此从中学不到任何东西。</translation>
     </message>
@@ -8791,6 +8827,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>第 {number} 行无法读取，因此不能写入表格。</translation>
     </message>
     <message>
+        <source>Rows left out because their answers begin beyond the context length of {limit} tokens: {number:,} of {num_rows:,}.</source>
+        <translation>有 {number:,} 行（共 {num_rows:,} 行）的回答在 {limit} 个词元的上下文长度之后才开始，因此被略去。</translation>
+    </message>
+    <message>
+        <source>Rows left out because they have nothing to learn, whatever the context length: {number:,} of {num_rows:,}.</source>
+        <translation>有 {number:,} 行（共 {num_rows:,} 行）无论上下文长度多少都没有可学习的内容，因此被略去。</translation>
+    </message>
+    <message>
         <source>Rows longer than the context length of {limit} tokens are skipped: {number:,} of {num_rows:,}.</source>
         <translation>超过 {limit} 个词元上下文长度的数据行会被跳过：{number:,} / {num_rows:,}。</translation>
     </message>
@@ -8805,6 +8849,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Rows that the model can&apos;t be trained on</source>
         <translation>该模型无法用来训练的数据行</translation>
+    </message>
+    <message>
+        <source>Rows that were looked at: {num_rows:,}.</source>
+        <translation>查看了 {num_rows:,} 行。</translation>
     </message>
     <message>
         <source>Rows without an answer were kept: {number:,}. A run can&apos;t train on them.</source>
@@ -8897,6 +8945,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Step {step}: {words}</source>
         <translation>第 {step} 步：{words}</translation>
+    </message>
+    <message>
+        <source>Steps: about {steps}</source>
+        <translation>步数：约 {steps}</translation>
     </message>
     <message>
         <source>Swedish</source>
@@ -9009,6 +9061,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The files are laid out differently, so every row was written as a chat of messages.</source>
         <translation>各文件的结构不同，因此每一行都写成了由消息组成的对话。</translation>
+    </message>
+    <message>
+        <source>The first: {reason}</source>
+        <translation>第一个问题：{reason}</translation>
     </message>
     <message>
         <source>The folder {folder} is missing.</source>

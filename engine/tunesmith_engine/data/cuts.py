@@ -1,7 +1,8 @@
-"""Examples cut or split at the context length: how many, and which lose the end of what the model should learn."""
+"""Examples cut, split or left out at the context length: how many, and which lose what the model should learn."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tunesmith_core.messages import Message, joined
@@ -16,6 +17,26 @@ def learned_from(example: Example) -> int:
     # Nothing predicts the first token.
     learned = example.labels[1:] != IGNORED_LABEL
     return int(learned.argmax()) + 2 if learned.any() else 0
+
+
+def differ_from(chosen: Example, rejected: Example) -> int:
+    """Return the fewest tokens with which the answers of a pair differ; 0 where they never do."""
+    both = chosen.input_ids, rejected.input_ids
+    num_common = min(map(len, both))
+    differ = both[0][:num_common] != both[1][:num_common]
+    if differ.any():
+        return int(differ.argmax()) + 1
+    return 0 if len(both[0]) == len(both[1]) else num_common + 1
+
+
+def needed_tokens(answers: Sequence[Example]) -> int:
+    """Return the fewest tokens with which a row has something to learn; 0 where it has nothing at any length.
+
+    Args:
+        answers: the example of the row, or both of a pair: each must have something to learn, and they must differ.
+    """
+    needs = [*map(learned_from, answers), *([differ_from(*answers)] if len(answers) > 1 else [])]
+    return max(needs) if all(needs) else 0
 
 
 def fewest(found: list[int]) -> int:
@@ -39,6 +60,12 @@ class Cuts:
         longest_kept: length of the longest example behind it.
         num_split: texts that became several examples.
         num_parts: examples that they became.
+        num_judged: rows of which it was asked whether they have something to learn, a pair once.
+        num_beyond: of these, left out because all of it is beyond the limit.
+        num_empty: left out because they have nothing to learn at any length.
+        num_overlong: left out because they are longer than the limit, where such rows are skipped.
+        beyond_from: the fewest tokens with which one of those beyond has something to learn.
+        are_pairs: whether rows are pairs of answers.
     """
 
     limit: int
@@ -53,6 +80,32 @@ class Cuts:
     longest_kept: int = 0
     num_split: int = 0
     num_parts: int = 0
+    num_judged: int = 0
+    num_beyond: int = 0
+    num_empty: int = 0
+    num_overlong: int = 0
+    beyond_from: int = 0
+    are_pairs: bool = False
+
+    def skips(self, answers: Sequence[Example]) -> bool:
+        """Return whether a row is longer than the limit, and count it as left out; a pair by its longer answer."""
+        is_overlong = max(len(each.input_ids) for each in answers) > self.limit
+        self.num_judged += is_overlong
+        self.num_overlong += is_overlong
+        return is_overlong
+
+    def learns(self, answers: Sequence[Example]) -> bool:
+        """Return whether a row has something to learn within the limit, and count it as left out where it has not."""
+        needed = needed_tokens(answers)
+        self.num_judged += 1
+        self.are_pairs |= len(answers) > 1
+        if 0 < needed <= self.limit:
+            return True
+        self.num_empty += not needed
+        if needed:
+            self.num_beyond += 1
+            self.beyond_from = fewest([self.beyond_from, needed])
+        return False
 
     def parts(self, row: Tokenised) -> list[Tokenised]:
         """Return the examples that a row becomes: several of a longer text that is split, else the row itself."""
@@ -79,8 +132,12 @@ class Cuts:
         self.num_open_texts += is_text and is_open
         return Example(example.input_ids[: self.limit].copy(), example.labels[: self.limit].copy())
 
-    def notes(self) -> dict[str, str]:
-        """Return what a person should know, codes and sentences; nothing when every row was within the limit."""
+    def notes(self, *, are_all: bool = True) -> dict[str, str]:
+        """Return what a person should know, codes and sentences; nothing when every row was within the limit.
+
+        Args:
+            are_all: whether no rows of the files come behind those that were counted here.
+        """
         split = Message(
             "Texts longer than the context length of {limit} tokens: {num_split}. They were split into {num_parts} "
             "examples.",
@@ -89,10 +146,51 @@ class Cuts:
             num_parts=self.num_parts,
         )
         found: dict[str, str] = {"dataset-rows-split": split} if self.num_split else {}
+        if left_out := self._left_out():
+            looked_at = Message("Rows that were looked at: {num_rows:,}.", num_rows=self.num_judged)
+            found["dataset-rows-unlearned"] = joined([*left_out, *([] if are_all else [looked_at])])
         if not self.num_cut:
             return found
         words = self._of_texts() if self.num_cut_texts == self.num_cut else self._of_rows()
         return found | {"dataset-rows-cut": joined(words)}
+
+    def _left_out(self) -> list[str]:
+        """Say how many rows are left out and why, with what would keep them."""
+        values = {"limit": self.limit, "num_rows": self.num_judged}
+        said: list[str] = []
+        if self.num_beyond:
+            words = Message(
+                "Rows left out because their answers begin beyond the context length of {limit} tokens: {number:,} of "
+                "{num_rows:,}.",
+                number=self.num_beyond,
+                **values,
+            )
+            if self.are_pairs:
+                words = Message(
+                    "Pairs left out because their answers begin or differ beyond the context length of {limit} "
+                    "tokens: {number:,} of {num_rows:,}.",
+                    number=self.num_beyond,
+                    **values,
+                )
+            said += [words, self.to_learn(self.beyond_from)]
+        if self.num_empty:
+            said.append(
+                Message(
+                    "Rows left out because they have nothing to learn, whatever the context length: {number:,} of "
+                    "{num_rows:,}.",
+                    number=self.num_empty,
+                    **values,
+                )
+            )
+        if self.num_overlong:
+            said.append(
+                Message(
+                    "Rows longer than the context length of {limit} tokens are skipped: {number:,} of {num_rows:,}.",
+                    number=self.num_overlong,
+                    **values,
+                )
+            )
+        return said
 
     def _of_texts(self) -> list[str]:
         cut = Message(

@@ -23,7 +23,7 @@ from tunesmith_engine.data.example import IGNORED_LABEL, Example
 from tunesmith_engine.data.groups import alike_rows, split_groups
 from tunesmith_engine.data.order import split_rows
 from tunesmith_engine.data.prepare import FileRows, Prepared, nothing_left, rendered_row, stats_of
-from tunesmith_engine.data.read import Source, notes_of
+from tunesmith_engine.data.read import Source, bad_rows_note, notes_of
 from tunesmith_engine.data.render import Renderer
 from tunesmith_engine.data.rows_file import RowsWriter
 from tunesmith_engine.data.tokenising import Rendered
@@ -120,7 +120,7 @@ def prepare_labeled(
         train, held_out = split_rows(*wanted, alike_rows(rows.groups, rows.contents))
         if not labels.are_numbers:
             train, held_out = _with_all_classes(train, held_out, labels)
-    notes |= renderer.notes | notes_of(sources) | cuts.notes() | _checked(labels, train)
+    notes |= renderer.notes | notes_of(sources) | bad_rows_note(spec, sources) | cuts.notes() | _checked(labels, train)
     shares = shares_of(spec, [file.num_rows for file in files], held_out)
     return Prepared(
         train,
@@ -157,7 +157,7 @@ def _write(
     for place, tokenised in enumerate(renderer.tokenise(texts())):
         target, own = waiting[place]
         ids = tokenised.example.input_ids
-        if len(ids) > cuts.limit and spec.data.overlong == "skip":
+        if spec.data.overlong == "skip" and cuts.skips([tokenised.example]):
             num_overlong += 1
             labels.of_rows.pop(len(rows))
             continue

@@ -11,8 +11,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tunesmith_core.actions import RAISE_CONTEXT
 from tunesmith_core.datafmt import Conversation, Preference, StoredAnswer
 from tunesmith_core.datafmt.formats import PROMPT_ONLY
@@ -23,12 +21,12 @@ from tunesmith_core.objectives import FROM_PAIRS, FROM_STEPS, LABELS
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.position_limits import stated_context
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine.data.cuts import Cuts, fewest, learned_from
+from tunesmith_engine.data.cuts import Cuts, fewest, needed_tokens
 from tunesmith_engine.data.example import Example
 from tunesmith_engine.data.groups import alike_rows, split_groups, uneven_documents
 from tunesmith_engine.data.held_documents import Parts, documents_of
 from tunesmith_engine.data.order import split_rows
-from tunesmith_engine.data.read import Source, notes_of
+from tunesmith_engine.data.read import Source, bad_rows_note, notes_of
 from tunesmith_engine.data.render import Renderer
 from tunesmith_engine.data.rows_file import Kept, RowsWriter
 from tunesmith_engine.data.stored import StoredTargets, stored_targets
@@ -282,7 +280,7 @@ def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, rows: RowsWriter,
         # An earlier version had neither weights nor texts in parts.
         is_new = cuts.num_split or any(source.weight or source.replay for source in spec.data.sources)
         earlier = None if is_new else split_rows(*wanted)
-    notes |= renderer.notes | notes_of(sources) | cuts.notes()
+    notes |= renderer.notes | notes_of(sources) | bad_rows_note(spec, sources) | cuts.notes()
     pairs = "chat" if renderer.makes_chats else "text"
 
     def split(train: list[int], held_out: list[int], earlier: Prepared | None = None) -> Prepared:
@@ -363,18 +361,15 @@ def _write_pairs(
     # Both answers of a pair follow each other.
     for chosen, rejected in zip(answers, answers, strict=True):
         own = groups.popleft()
-        longest = max(len(each.example.input_ids) for each in (chosen, rejected))
-        if longest > cuts.limit and spec.data.overlong == "skip":
+        both = chosen.example, rejected.example
+        if spec.data.overlong == "skip" and cuts.skips(both):
             num_overlong += 1
             continue
-        better, worse = cuts.cut(chosen.example), cuts.cut(rejected.example)
-        # What was cut before the place where the answers differ leaves nothing to prefer.
-        differ = not np.array_equal(better.input_ids, worse.input_ids)
-        if differ and better.num_trained_tokens and worse.num_trained_tokens:
+        better, worse = map(cuts.cut, both)
+        if cuts.learns(both):
             rows.add(replace(better, rejected=worse), chosen.question, len(rows) if own is None else own)
         else:
-            both = learned_from(chosen.example), learned_from(rejected.example)
-            untrained.append(max(both) if all(both) else 0)
+            untrained.append(needed_tokens(both))
     num_rows, num_bad = len(rows) - num_before, source.num_skipped_rows
     file = FileRows(num_rows, source.row_format, num_bad, num_overlong, len(untrained), fewest(untrained))
     if not file.num_rows:
@@ -435,17 +430,17 @@ def _write_examples(
                 except UserError as error:
                     source.bad_row(row.number, error)
                     continue
-            if len(tokenised.example.input_ids) > cuts.limit and spec.data.overlong == "skip":
+            if spec.data.overlong == "skip" and cuts.skips([tokenised.example]):
                 num_overlong += 1
                 continue
             for part in cuts.parts(tokenised):
                 example = cuts.cut(part.example, is_text=tokenised.is_text)
-                if example.num_trained_tokens:
+                if cuts.learns([part.example]):
                     left = soft and soft.first(example.num_trained_tokens)
                     example = replace(example, is_bad=row.is_bad, soft=left)
                     rows.add(example, tokenised.question, group, row.document, row.kept)
                 else:
-                    untrained.append(learned_from(part.example))
+                    untrained.append(needed_tokens([part.example]))
     num_rows, num_bad = len(rows) - num_before, source.num_skipped_rows
     file = FileRows(num_rows, source.row_format, num_bad, num_overlong, len(untrained), fewest(untrained))
     if targets and source.first_error and not (num_rows or num_overlong or untrained):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +16,10 @@ from tunesmith_core.objectives import FROM_LABELS, FROM_PAIRS, FROM_STEPS, LABEL
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.position_limits import beyond_stated, positions_of, stated_context, too_long
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine.data.cuts import Cuts, fewest, learned_from
+from tunesmith_engine.data.cuts import Cuts, fewest, needed_tokens
 from tunesmith_engine.data.example import IGNORED_LABEL, Example
 from tunesmith_engine.data.prepare import FileRows, few_trained, nothing_left, rendered_rows
-from tunesmith_engine.data.read import Source, notes_of
+from tunesmith_engine.data.read import Source, bad_rows_note, notes_of
 from tunesmith_engine.data.render import Renderer
 from tunesmith_engine.data.stored import StoredTargets, stored_targets
 from tunesmith_engine.data.tokenising import Rendered, Tokenised
@@ -65,11 +65,13 @@ def preview(
         `tokens` also tokens: [{id, text, trained, special}], the text empty behind the first token of a character that
         takes several, `special` the name of a control token, else empty.
         histogram: list of {from_tokens, to_tokens, num_rows}, the upper bound exclusive.
-        num_rows, the examples, of which a row that is split has several; examples, so many of each source, None where
-        not all rows were looked at; num_skipped, bad rows and those that are skipped because they are too long;
-        num_cut, num_untrained, longest_tokens, longest_kept_tokens (behind the cuts), context_length; learned_from, the
-        fewest tokens with which a row has something to learn, 0 where none has; too_long, the error of rows for which
-        the model has no positions, or None; nothing_left, the error of a file that has nothing to learn, or None;
+        num_rows, the examples that are not skipped, of which a row that is split has several; rows_looked_at, the
+        readable rows of each source, and rows_used, how many examples a run makes of these; row_tokens, the tokens of
+        one on average, None where there is none; num_skipped, bad rows and those that are skipped because they are too
+        long; num_cut, num_untrained, longest_tokens, longest_kept_tokens (behind the cuts), context_length;
+        learned_from, the fewest tokens with which a row has something to learn, 0 where none has; too_long, the error
+        of rows for which the model has no positions, or None; nothing_left, the error of a file that has nothing to
+        learn, or None;
         is_complete, False when the file goes on behind the rows that were looked at; problems: list of {line, message},
         at most 100; notes: sentences about how rows become tokens; reasons: for each source a sentence that says by
         what its format was recognized; pairs: what became of prompts and completions, "chat" or "text"; num_tokens,
@@ -114,38 +116,71 @@ class _Left:
 
     Attributes:
         path: of the file.
-        num_tokens, num_trained_tokens: of the examples within the context length.
+        num_tokens, num_trained_tokens: of the examples within the context length that are not skipped.
         num_learned: with a token to learn.
+        num_learned_tokens: of these, within the context length.
         num_overlong: skipped because they are too long.
         num_untrained: without one within the context length.
         learned_from: the fewest tokens with which one of these has something to learn, 0 where none has.
+        answers: of a pair that is being looked at, those before.
     """
 
     path: str
     num_tokens: int = 0
     num_trained_tokens: int = 0
     num_learned: int = 0
+    num_learned_tokens: int = 0
     num_overlong: int = 0
     num_untrained: int = 0
     learned_from: int = 0
+    answers: list[Example] = field(default_factory=list)
 
-    def cut(self, row: Tokenised, cuts: Cuts, objective: str) -> Example:
+    def cut(self, row: Tokenised, cuts: Cuts) -> Example:
         """Return and count what the context length leaves of an example."""
         kept = cuts.cut(row.example, is_text=row.is_text)
         self.num_tokens += len(kept.input_ids)
         self.num_trained_tokens += kept.num_trained_tokens
-        # A class is learned from the whole text.
-        if kept.num_trained_tokens or objective in FROM_LABELS:
-            self.num_learned += 1
-        else:
-            self.num_untrained += 1
-        self.learned_from = fewest([self.learned_from, learned_from(row.example)])
         return kept
 
     def skip(self, row: Tokenised, cuts: Cuts) -> Example:
-        """Count an example that a run leaves out, and return its beginning."""
-        self.num_overlong += 1
+        """Return the beginning of an example that a run leaves out."""
         return Example(row.example.input_ids[: cuts.limit], np.full(cuts.limit, IGNORED_LABEL, dtype=np.int32))
+
+    def is_left_out(self, row: Tokenised, cuts: Cuts, spec: RunSpec) -> bool:
+        """Return whether a run leaves an example out, and count it; of a pair at its second answer."""
+        self.answers.append(row.example)
+        if len(self.answers) < sequences_per_row(spec.objective.kind):
+            return False
+        answers, self.answers = self.answers, []
+        if spec.data.overlong == "skip" and cuts.skips(answers):
+            self.num_overlong += 1
+            return True
+        self.learned_from = fewest([self.learned_from, needed_tokens(answers)])
+        # A class is learned from the whole text.
+        if spec.objective.kind in FROM_LABELS or cuts.learns(answers):
+            self.num_learned += 1
+            self.num_learned_tokens += sum(min(len(each.input_ids), cuts.limit) for each in answers)
+            return False
+        self.num_untrained += 1
+        return True
+
+    def counts(self, num_tokens: int, num_bad: int) -> dict[str, Any]:  # Any: JSON values
+        """Return what is left by the names of the answer; see `preview`.
+
+        Args:
+            num_tokens: of all rows, before they were cut.
+            num_bad: bad rows.
+        """
+        return {
+            "num_rows": self.num_learned + self.num_untrained,
+            "row_tokens": self.num_learned_tokens / self.num_learned if self.num_learned else None,
+            "num_skipped": num_bad + self.num_overlong,
+            "num_untrained": self.num_untrained,
+            "num_tokens": self.num_tokens,
+            "num_trained_tokens": self.num_trained_tokens,
+            "num_lost_tokens": num_tokens - self.num_tokens,
+            "learned_from": self.learned_from,
+        }
 
     def problem(self, cuts: Cuts) -> TunesmithError | None:
         """Return why nothing of the file can be learned; None where something can, or all its rows are bad."""
@@ -153,6 +188,13 @@ class _Left:
             return None
         file = FileRows(0, "", 0, self.num_overlong, self.num_untrained, self.learned_from)
         return nothing_left(self.path, file, cuts)
+
+
+def _of_all(left: list[_Left]) -> _Left:
+    """Return the counts of all files together."""
+    names = [each.name for each in fields(_Left) if each.name.startswith("num_")]
+    counts = {name: sum(getattr(file, name) for file in left) for name in names}
+    return _Left("", learned_from=fewest([file.learned_from for file in left]), **counts)
 
 
 @dataclass(slots=True)
@@ -259,34 +301,30 @@ def _looked_at(
         for part, tokenised in enumerate(parts, 1):
             lengths.append(length := len(tokenised.example.input_ids))
             is_skipped = spec.data.overlong == "skip" and length > cuts.limit
-            example = file.skip(tokenised, cuts) if is_skipped else file.cut(tokenised, cuts, spec.objective.kind)
+            example = file.skip(tokenised, cuts) if is_skipped else file.cut(tokenised, cuts)
+            head.examples[-1] -= file.is_left_out(tokenised, cuts, spec)
             if is_shown and part <= MAX_PARTS:
                 # Only the first part has the leading tokens.
                 shown = _shown_row(tokenised, example, leading if part == 1 else "", spec.objective.kind in FROM_STEPS)
                 rows.append({**said, "part": part, "is_skipped": is_skipped, **shown})
                 if tokenizer:
                     rows[-1]["tokens"] = _shown_tokens(tokenizer, tokenised, example)
-    num_overlong, num_tokens = (sum(getattr(file, name) for file in left) for name in ("num_overlong", "num_tokens"))
+    of_all = _of_all(left)
     problem = next(filter(None, (file.problem(cuts) for file in left)), None)
-    of_lengths = _length_notes(spec, cuts, left, len(lengths))
+    of_lengths = _length_notes(spec, cuts, of_all, are_all=head.is_complete)
     if problem:
         of_lengths = _nothing_notes(problem, len(lengths), is_complete=head.is_complete)
-    notes = renderer.notes | notes_of(sources) | of_lengths
+    notes = renderer.notes | notes_of(sources) | bad_rows_note(spec, sources) | of_lengths
     notes |= planned_notes(spec, head.numbers if head.is_complete else None, head.examples)
     return {
         "rows": rows,
         "histogram": histogram(lengths),
-        "num_rows": (len(lengths) - num_overlong) // num_answers,
-        "examples": head.examples if head.is_complete else None,
-        "num_skipped": sum(source.num_skipped_rows for source in sources) + num_overlong,
+        **of_all.counts(sum(lengths), sum(source.num_skipped_rows for source in sources)),
+        "rows_looked_at": head.numbers,
+        "rows_used": head.examples,
         "num_cut": cuts.num_cut,
-        "num_untrained": sum(file.num_untrained for file in left) // num_answers,
-        "num_tokens": num_tokens,
-        "num_trained_tokens": sum(file.num_trained_tokens for file in left),
-        "num_lost_tokens": sum(lengths) - num_tokens,
         "longest_tokens": max(lengths),
         "longest_kept_tokens": cuts.longest_kept,
-        "learned_from": fewest([file.learned_from for file in left]),
         "context_length": cuts.limit,
         "is_complete": head.is_complete,
         "nothing_left": problem.to_dict() if problem and head.is_complete else None,
@@ -302,28 +340,12 @@ def _nothing_notes(problem: TunesmithError, num_rows: int, *, is_complete: bool)
     return {problem.code: joined([problem.message if is_complete else first, problem.hint])}
 
 
-def _length_notes(spec: RunSpec, cuts: Cuts, left: list[_Left], num_rows: int) -> dict[str, str]:
+def _length_notes(spec: RunSpec, cuts: Cuts, left: _Left, *, are_all: bool) -> dict[str, str]:
     """Return what a person should know of what the context length leaves to learn, codes and sentences."""
-    notes = cuts.notes() | _overlong_notes(sum(file.num_overlong for file in left), num_rows, cuts.limit)
+    notes = cuts.notes(are_all=are_all)
     if spec.objective.kind in FROM_LABELS | FROM_STEPS:
         return notes
-    num_trained, num_tokens = (
-        sum(getattr(file, name) for file in left) for name in ("num_trained_tokens", "num_tokens")
-    )
-    return notes | few_trained(num_trained, num_tokens)
-
-
-def _overlong_notes(num_overlong: int, num_rows: int, limit: int) -> dict[str, str]:
-    """Return what a person should know about rows that are skipped because they are too long, a code and a sentence."""
-    if not num_overlong:
-        return {}
-    words = Message(
-        "Rows longer than the context length of {limit} tokens are skipped: {number:,} of {num_rows:,}.",
-        limit=limit,
-        number=num_overlong,
-        num_rows=num_rows,
-    )
-    return {"dataset-rows-overlong": words}
+    return notes | few_trained(left.num_trained_tokens, left.num_learned_tokens)
 
 
 def _shown_row(

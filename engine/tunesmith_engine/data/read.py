@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -20,6 +20,7 @@ from tunesmith_core.datafmt.verdicts import WINNER
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message, joined
 from tunesmith_core.operations.limits import Portions
+from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_engine.data.given import DOCUMENTS, Given
 from tunesmith_engine.data.groups import group_of, stable_hash
@@ -381,6 +382,15 @@ def _is_true(row: datafmt.Row, column: str) -> bool:
 def notes_of(sources: Iterable[Source]) -> dict[str, str]:
     """Return what a person should know of several sources: codes and sentences."""
     return _together(source.notes for source in sources)
+
+
+def bad_rows_note(spec: RunSpec, sources: Sequence[Source]) -> dict[str, str]:
+    """Return how many bad rows a run leaves out and what is wrong with the first, a code and a sentence."""
+    first = next((source.first_error for source in sources if source.first_error), None)
+    if first is None or not spec.data.skip_bad_rows:
+        return {}
+    words = Message("Bad rows left out: {number:,}.", number=sum(source.num_skipped_rows for source in sources))
+    return {"dataset-rows-bad": joined([words, Message("The first: {reason}", reason=first.message)])}
 
 
 def _together(parts: Iterable[dict[str, str]]) -> dict[str, str]:

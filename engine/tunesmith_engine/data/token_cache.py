@@ -25,7 +25,7 @@ from tunesmith_core.messages import packed, restored
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.rows_file import FILES
 
-VERSION = 7
+VERSION = 8
 """Of what is kept; another one keeps nothing of before."""
 
 MOST_BYTES = 8 << 30

@@ -20,6 +20,7 @@ from tunesmith_core.datafmt.stored import STORED
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.hardware import Hardware
 from tunesmith_core.objectives import FROM_LABELS, FROM_PAIRS, LABELS
+from tunesmith_core.rows_look import RowsLook
 from tunesmith_core.unmatched_names import unmatched
 from tunesmith_gui.background import Latest
 from tunesmith_gui.new_run.form import BY_REWARD, NewRunForm
@@ -80,13 +81,11 @@ class NewRunFacts(QObject):
         self.data: DataFacts | None = None
         self.plan: PlanFacts | None = None
         self.longest_tokens: int | None = None
-        self._num_examples: int | None = None
-        self._examples: tuple[int, ...] = ()
+        self._rows_look = RowsLook()
         self.checked = UNMEASURED
         self._notes: tuple[str, ...] = ()
         self._lengths: tuple[Mapping[str, int], ...] = ()
         self._learns_nothing = self._is_too_long = False
-        self._row_tokens: float | None = None
         self._lengths_look = LengthsLook(self)
         self._lengths_look.found.connect(self.know_preview)
         self._lengths_look.failed.connect(self._on_unmeasured)
@@ -116,9 +115,7 @@ class NewRunFacts(QObject):
     def know_preview(self, answer: dict[str, Any]) -> None:  # Any: JSON values
         """A preview read the rows; what it found holds until model or data change."""
         self.longest_tokens = answer["longest_tokens"]
-        self._num_examples = answer["num_rows"] if answer["is_complete"] else None
-        self._examples = tuple(answer.get("examples") or ())
-        self._row_tokens = answer["num_tokens"] / answer["num_rows"] if answer["num_rows"] else None
+        self._rows_look = RowsLook.of(answer)
         self._learns_nothing = answer.get("nothing_left") is not None
         self._is_too_long = answer.get("too_long") is not None
         self._notes = tuple(answer.get("notes", ()))
@@ -139,9 +136,7 @@ class NewRunFacts(QObject):
 
     @property
     def num_rows(self) -> int | None:
-        """Rows of the data files that are used, an estimate for long ones; examples where long texts are split."""
-        if self._num_examples is not None and self._form.spec.data.overlong == "split":
-            return self._num_examples
+        """Examples that a run makes of the data files, an estimate until their rows were looked at."""
         if self.data is None or self.data.sniffed is None:
             return None
         used = self.rows_of_files
@@ -149,20 +144,31 @@ class NewRunFacts(QObject):
 
     @property
     def rows_of_files(self) -> list[int | None]:
-        """Rows of each data file that are used, None where that can't be told; of long texts that are split, examples.
-        """
+        """Examples that a run makes of each data file, None where that can't be told."""
         sources = self._form.spec.data.sources
         found = [self._rows_of_first, *(other.num_rows for other in self.data.others)] if self.data else []
-        if len(self._examples) == len(sources):
-            counted = zip(sources, found, self._examples, strict=False)
-            return [source.examples_used(num or made, made) for source, num, made in counted]
-        return [None if num is None else source.num_used(num) for source, num in zip(sources, found, strict=False)]
+        return self._rows_look.examples(sources, found)
+
+    @property
+    def _may_leave_out(self) -> bool:
+        """Whether rows may be cut, left out or longer than the model is made for."""
+        data, limit = self._form.spec.data, self.max_tokens
+        made_for = self.model.context_length if self.model else 0
+        return data.skip_bad_rows or limit is None or limit > min(data.context_length, made_for or data.context_length)
+
+    @property
+    def _is_counted(self) -> bool:
+        """Whether the number of examples is right, not about right."""
+        if self._lengths:
+            return self._rows_look.is_exact(self._form.spec.data.sources)
+        return not self._may_leave_out
 
     @property
     def may_split(self) -> bool:
         """Whether a row of the files may become several examples, and nobody has counted them yet."""
         data, limit = self._form.spec.data, self.max_tokens
-        return data.overlong == "split" and not self._examples and (limit is None or limit > data.context_length)
+        is_counted = self._rows_look.is_complete
+        return data.overlong == "split" and not is_counted and (limit is None or limit > data.context_length)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -245,8 +251,7 @@ class NewRunFacts(QObject):
     def _forget_preview(self) -> None:
         self._lengths_look.ask(None)  # its answer would be about other rows
         self._notes, self._lengths = (), ()
-        self._num_examples = self._row_tokens = None
-        self._examples = ()
+        self._rows_look = RowsLook()
         self._learns_nothing = self._is_too_long = False
 
     def _compare_names(self) -> None:
@@ -394,7 +399,15 @@ class NewRunFacts(QObject):
             return
         longest = self.longest_tokens or self.max_tokens
         files = tuple(num for num in self.rows_of_files if num is not None)
-        known = Known(self.num_rows, files, longest, self.checked, self._learns_nothing, self._row_tokens)
+        known = Known(
+            self.num_rows,
+            files,
+            longest,
+            self.checked,
+            self._learns_nothing,
+            self._rows_look.row_tokens,
+            is_counted=self._is_counted,
+        )
         spec, cache, suggest = self._form.spec, self._hardware_cache, self._wants_suggestion
         self._plans.ask(lambda: make_plan(spec, card, known, cache, suggest), self._take_plan_or_suggestion)
 
@@ -421,12 +434,8 @@ class NewRunFacts(QObject):
         self.plan_changed.emit()
 
     def _look_at_lengths(self) -> None:
-        """Has the rows made into tokens where some may be cut, or longer than the model is made for, and nobody has
-        looked: only then it is worth a process.
+        """Has the rows made into tokens where that may change the plan and nobody has looked: only then it is worth a
+        process.
         """
-        spec, limit = self._form.spec, self.max_tokens
-        made_for = self.model.context_length if self.model else 0
-        shortest = min(spec.data.context_length, made_for or spec.data.context_length)
         is_ready = self.plan is not None and self.survey is not None and self.survey.environment_problem is None
-        may_be_too_long = is_ready and not self._lengths and (limit is None or limit > shortest)
-        self._lengths_look.ask(spec if may_be_too_long else None)
+        self._lengths_look.ask(self._form.spec if is_ready and not self._lengths and self._may_leave_out else None)

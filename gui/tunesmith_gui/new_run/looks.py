@@ -50,6 +50,7 @@ class PlanFacts:
         longest_tokens: length of the longest, where it was measured.
         hold_out_percent: share to hold out instead, where too few rows are.
         is_measuring: whether the lengths of examples are being measured, after which it may be another plan.
+        are_steps_exact: whether it counts the steps, not about.
         time: what tells how long it takes.
     """
 
@@ -62,6 +63,7 @@ class PlanFacts:
     time: Time = UNTIMED
     hold_out_percent: float | None = None
     is_measuring: bool = False
+    are_steps_exact: bool = True
 
     def num_longer(self, num_tokens: int) -> int | None:
         """At least how many examples are longer than so many tokens; None where nobody has measured them."""
@@ -92,7 +94,11 @@ class PlanFacts:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What was measured and makes a plan surer; None where it was not."""
+    """What was measured and makes a plan surer; None where it was not.
+
+    Attributes:
+        is_counted: whether the number of rows is right, not about right.
+    """
 
     num_rows: int | None = None
     file_rows: tuple[int, ...] = ()
@@ -100,6 +106,7 @@ class Known:
     measured: Measured = UNMEASURED
     learns_nothing: bool = False
     row_tokens: float | None = None
+    is_counted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,12 +196,20 @@ def make_plan(
         )
         notes = (
             warmup_note(spec, estimate.total_steps),
-            held_out.note(spec, known.num_rows),
+            held_out.note(spec, known.num_rows, is_exact=known.is_counted),
             *model_notes.notes(card, spec),
         )
         told = tuple(note for note in notes if note)
         advised = held_out.advised_percent(spec, known.num_rows)
-        facts = PlanFacts(estimate, device, found.peak_bytes, told, time=time, hold_out_percent=advised)
+        facts = PlanFacts(
+            estimate,
+            device,
+            found.peak_bytes,
+            told,
+            time=time,
+            hold_out_percent=advised,
+            are_steps_exact=known.is_counted or spec.schedule.max_steps > 0,
+        )
         return facts, changes
     return None, changes
 

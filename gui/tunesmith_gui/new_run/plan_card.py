@@ -239,6 +239,8 @@ class PlanCard(Card):
         plan = facts.plan
         unknown = self.tr("not known yet")
         steps = unknown if plan.total_steps is None else number(plan.total_steps)
+        if plan.total_steps is not None and not facts.are_steps_exact:
+            steps = self._about(steps)
         time = unknown
         if plan.seconds is not None:
             low, high = map(duration, plan.seconds)

@@ -51,14 +51,17 @@ class TestChoosing:
         self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path
     ) -> None:
         fill_in(qtbot, page, model, data_file)
-        page.facts.know_preview(ANSWER | {"num_rows": 70})
-        assert page.facts.num_rows == 3
+        looked = ANSWER | {"rows_looked_at": [3], "rows_used": [70]}
+        page.facts.know_preview(looked)
+        assert page.facts.num_rows == 70
         page.form.set_value("data.overlong", "split")
         assert page.facts.num_rows == 3, "the preview was of other settings"
-        page.facts.know_preview(ANSWER | {"num_rows": 70})
+        page.facts.know_preview(looked)
         assert page.facts.num_rows == 70
-        page.facts.know_preview(ANSWER | {"num_rows": 70, "is_complete": False})
-        assert page.facts.num_rows == 3
+        qtbot.waitUntil(lambda: page.facts.plan is not None and page.facts.plan.are_steps_exact, timeout=8000)
+        page.facts.know_preview(looked | {"rows_looked_at": [30], "is_complete": False})
+        assert page.facts.num_rows == 7
+        qtbot.waitUntil(lambda: page.facts.plan is not None and not page.facts.plan.are_steps_exact, timeout=8000)
 
     def test_a_model_is_chosen_from_the_list(
         self, qtbot: QtBot, model: Path, context: Context, fake_engine: Any

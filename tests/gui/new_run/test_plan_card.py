@@ -155,6 +155,16 @@ def test_time_without_evaluations_is_named_so(qtbot: QtBot, other_s: float | Non
     assert name in words
 
 
+@pytest.mark.parametrize(("is_exact", "steps"), [(True, "300"), (False, "about 300")])
+def test_steps_by_an_estimate_of_the_rows_are_about_so_many(qtbot: QtBot, is_exact: bool, steps: str) -> None:
+    card = PlanCard()
+    qtbot.addWidget(card)
+    estimate = replace(plan(make(), gpu(80), card=CARD), total_steps=300)
+    card.show_plan(PlanFacts(estimate, gpu(80), are_steps_exact=is_exact))
+    words = [cell.text() for cell in card._cells if hasattr(cell, "text")]
+    assert words[words.index("Steps") + 1] == steps
+
+
 def test_parts_keep_their_colours_in_every_way() -> None:
     assert set(COLOURS) == set(cli_specs.PARTS)
     shown = ["weights", "adapter", "activations", "logits", "runtime", "teacher"]

@@ -206,7 +206,7 @@ def test_texts_that_are_split_are_counted_as_examples(
     qtbot.waitUntil(lambda: page.facts.plan is not None and bool(shares(page)[0]), timeout=8000)
     assert page.facts.may_split
     assert page.sources_card.whole.isVisible()
-    page.facts.know_preview(ANSWER | {"examples": [60, 20], "num_rows": 80, "is_complete": True})
+    page.facts.know_preview(ANSWER | {"rows_looked_at": [20, 20], "rows_used": [60, 20], "num_rows": 80})
     qtbot.waitUntil(lambda: shares(page) == ["about 60  ·  75%", "about 20  ·  25%"], timeout=8000)
     assert page.sources_card.whole.isHidden()
 
