@@ -208,22 +208,26 @@ def test_activation_checkpointing_by_wish_keeps_the_least(tiny_spec: MakeSpec) -
 @pytest.mark.parametrize(
     ("sections", "names"),
     [
-        ({}, "rms_norm, rope, glu, embedding, copy_rows, matvec, argmax, cached_attention, cross_entropy, adamw"),
+        (
+            {},
+            "rms_norm, rope, glu, embedding, copy_rows, adapter_gradients, matvec, argmax, cached_attention, "
+            "cross_entropy, adamw",
+        ),
         (
             {"method": {"kind": "qlora"}, "optimizer": {"name": "adamw_8bit"}},
-            "rms_norm, rope, glu, embedding, copy_rows, nf4, matvec, nf4_matvec, argmax, cached_attention, "
-            "cross_entropy, adamw_8bit",
+            "rms_norm, rope, glu, embedding, copy_rows, adapter_gradients, nf4, matvec, nf4_matvec, argmax, "
+            "cached_attention, cross_entropy, adamw_8bit",
         ),
         (
             {"method": {"dropout": 0.1}},
-            "rms_norm, rope, glu, embedding, copy_rows, dropout, matvec, argmax, cached_attention, cross_entropy, "
-            "adamw",
+            "rms_norm, rope, glu, embedding, copy_rows, adapter_gradients, dropout, matvec, argmax, "
+            "cached_attention, cross_entropy, adamw",
         ),
         # With DoRA, dropout runs in plain PyTorch by design.
         (
             {"method": {"dropout": 0.1, "dora": True}},
-            "rms_norm, rope, glu, embedding, copy_rows, column_dots, matvec, argmax, cached_attention, cross_entropy, "
-            "adamw",
+            "rms_norm, rope, glu, embedding, copy_rows, adapter_gradients, column_dots, matvec, argmax, "
+            "cached_attention, cross_entropy, adamw",
         ),
     ],
 )
