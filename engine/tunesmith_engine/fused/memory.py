@@ -15,17 +15,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tunesmith_core.altup_memory import ROUTER_NUMBERS
-from tunesmith_core.expert_memory import host_steps, passing_bytes
+from tunesmith_core.expert_memory import host_steps
 from tunesmith_core.fused_memory import LIBRARY_BYTES, USABLE_SHARE
-from tunesmith_core.mixer_memory import FIRST_TOKEN_BYTES
 from tunesmith_engine.fused.activations import LEVELS, LayerBuffers, StoreBytes, store_bytes
 from tunesmith_engine.fused.assembly import Assembly
-from tunesmith_engine.fused.attention_block import num_parts
 from tunesmith_engine.fused.graphs import launching_s
-from tunesmith_engine.fused.plain_documents import PlainDocuments
-from tunesmith_engine.fused.plain_memory import Growth, growth_of
-from tunesmith_engine.fused.policy import LayerPolicy, choose, plan_bytes, step_down, without_host
+from tunesmith_engine.fused.passing_memory import PassingMemory
+from tunesmith_engine.fused.policy import ON_DEVICE, RUNGS, LayerPolicy, choose, plan_bytes, step_down, without_host
 from tunesmith_engine.fused.prediction import LayerCosts, Tiles, predicted_s
 from tunesmith_engine.fused.rates import (
     MOST_SIZES,
@@ -34,19 +30,10 @@ from tunesmith_engine.fused.rates import (
     measure_matmul_rate,
     measure_memory_rate,
 )
+from tunesmith_engine.fused.refining import refined
 from tunesmith_engine.fused.tiling import SAVER, SMALL, SMALLEST, TILINGS, WHOLE, Tiling
 from tunesmith_engine.host_memory import PinningError, host_budget_bytes
-from tunesmith_engine.kernels import channel_delta, delta_rule, state_space
-from tunesmith_engine.mixer_shapes import (
-    AttentionShape,
-    ChannelDeltaShape,
-    ConvolutionShape,
-    DeltaShape,
-    LatentShape,
-    StateSpaceShape,
-    branches_of,
-)
-from tunesmith_engine.shapes import MlpShape, SparseShape, Unfused
+from tunesmith_engine.shapes import MlpShape
 
 SUSTAINED_SHARE = 0.8
 """Of the rate of a short burst of products, over a whole step: everything else of a layer, and a GPU that gets warm.
@@ -137,8 +124,8 @@ class MemoryPlanner:
     ) -> None:
         self._whole = whole
         self._assembly, self._most_tokens, self._steps_vary = assembly, most_tokens, steps_vary
-        self._spread = spread
         self._longest_tokens = min(longest_tokens or most_tokens, most_tokens)
+        self._passing = PassingMemory(assembly, self._longest_tokens, spread)
         device = assembly.compute.device
         self._on_gpu = self._pins = device.type == "cuda"
         state_bytes = whole.state_bytes if whole else 0
@@ -156,6 +143,7 @@ class MemoryPlanner:
             self._total_bytes = self._usable_bytes(allocated) if self._on_gpu else 2**62
         self._measured: dict[int, float] = {}
         self._known_buffers: dict[int, Mapping[str, Sequence[LayerBuffers]]] = {}
+        self._known_costs: dict[tuple[int, Tiling], tuple[list[LayerCosts], list[Mapping[str, int]]]] = {}
 
     @staticmethod
     def _allocated(device: torch.device) -> tuple[int, int]:
@@ -176,7 +164,7 @@ class MemoryPlanner:
         for experts_on_host in self._expert_steps():
             found = self._with_experts_out(name, experts_on_host)
             if self._fits(found):
-                break
+                return self._refined(found) if name == "auto" else found
         return found
 
     def _expert_steps(self) -> Iterator[int]:
@@ -232,6 +220,32 @@ class MemoryPlanner:
         found = self._sized(*sizes, False, experts_on_host)
         return found if self._fits(found) else self._sized(*sizes, True, experts_on_host)
 
+    def _refined(self, plan: MemoryPlan) -> MemoryPlan:
+        """Return a plan that is predicted to be faster by what suits each of its layers, if there is one."""
+        if set(plan.policies) == {RUNGS[0]}:
+            # Nothing is copied or computed again.
+            return plan
+        places = plan.embedding_on_host, plan.experts_on_host
+        host_bytes = self._activations_on_host(plan.experts_on_host)
+
+        def sized(policies: tuple[LayerPolicy, ...]) -> MemoryPlan:
+            return self._sized(policies, plan.capacity_tokens, plan.tiling, *places)
+
+        def fits(policies: tuple[LayerPolicy, ...]) -> bool:
+            found = sized(policies)
+            return self._fits(found) and found.host_bytes <= host_bytes
+
+        tiles = self._tiles(plan.capacity_tokens, plan.tiling)
+        sends = self._rates and tiles.num_bytes and self._sent_tile_tokens(plan.capacity_tokens, plan.tiling)
+        policies = refined(
+            plan.policies,
+            RUNGS if self._rates else ON_DEVICE,
+            tiles.number if sends else 0,
+            lambda policies: self._portion_s(policies, plan.capacity_tokens, plan.tiling),
+            fits,
+        )
+        return sized(policies)
+
     def _fits(self, plan: MemoryPlan) -> bool:
         return plan.peak_bytes <= self._total_bytes
 
@@ -244,14 +258,26 @@ class MemoryPlanner:
     def step_s(self, plan: MemoryPlan) -> float:
         """Predict the seconds of all layers for the most tokens that there may be."""
         capacity = plan.capacity_tokens
-        buffers = self._buffers(capacity)
-        kept = {level: max(b.num_bytes(b.kept[level], capacity) for b in layers) for level, layers in buffers.items()}
-        tiles = Tiles.of(buffers, capacity, plan.tiling.mlp_tokens)
-        portion_s = predicted_s(plan.policies, self._costs(capacity, plan.tiling), kept, self._rates, tiles=tiles)
+        portion_s = self._portion_s(plan.policies, capacity, plan.tiling)
         portion_s += self._unpacking_s + self._fetching_s(plan.experts_on_host) + len(plan.policies) * GAPS_S
         if not self.captures(plan):
             portion_s = max(portion_s, launching_s(self._assembly.shape))
         return portion_s * self._most_tokens / capacity
+
+    def _portion_s(self, policies: Sequence[LayerPolicy], capacity: int, tiling: Tiling) -> float:
+        """Predict the seconds of all layers for a full micro-batch."""
+        key = capacity, tiling
+        if key not in self._known_costs:
+            buffers = self._buffers(capacity)
+            kept: list[Mapping[str, int]] = [
+                {level: each.num_bytes(each.kept[level], capacity) for level, each in zip(buffers, layer, strict=True)}
+                for layer in zip(*buffers.values(), strict=True)
+            ]
+            self._known_costs[key] = self._costs(capacity, tiling), kept
+        return predicted_s(policies, *self._known_costs[key], self._rates, tiles=self._tiles(capacity, tiling))
+
+    def _tiles(self, capacity: int, tiling: Tiling) -> Tiles:
+        return Tiles.of(self._buffers(capacity), capacity, tiling.mlp_tokens)
 
     def captures(self, plan: MemoryPlan) -> bool:
         """Return whether steps by a plan may be captured in CUDA graphs."""
@@ -293,21 +319,29 @@ class MemoryPlanner:
         places = self._on_gpu, experts_on_host
         empty = self._sized(policies, capacity, tiling, *places, with_store=False)
         budget = self._total_bytes - empty.peak_bytes
-        host = max(0, host_budget_bytes() - self._more_on_host(experts_on_host)) if self._rates else 0
-        # A whole layer's copy shrinks with the micro-batch; a tile's does not, and few tokens hide it no longer: short
-        # chats took 216 instead of 157 ms a step on an H200.
-        sends_tiles = not (self._steps_vary and capacity == self._most_tokens)
         policies = choose(
             name,
-            self._costs(capacity, tiling),
+            LayerCosts.mean(self._costs(capacity, tiling)),
             self._buffers(capacity),
             capacity,
             budget,
-            host,
+            self._activations_on_host(experts_on_host),
             self._rates,
-            tile_tokens=tiling.mlp_tokens if sends_tiles else 0,
+            tile_tokens=self._sent_tile_tokens(capacity, tiling),
         )
         return self._sized(policies, capacity, tiling, *places)
+
+    def _activations_on_host(self, experts_on_host: int) -> int:
+        """Return how many bytes of activations may be pinned beside the experts of so many layers."""
+        return max(0, host_budget_bytes() - self._more_on_host(experts_on_host)) if self._rates else 0
+
+    def _sent_tile_tokens(self, capacity: int, tiling: Tiling) -> int:
+        """Return how many rows the tiles have that may be sent, or 0.
+
+        A whole layer's copy shrinks with the micro-batch; a tile's does not, and few tokens hide it no longer: short
+        chats took 216 instead of 157 ms a step on an H200.
+        """
+        return 0 if self._steps_vary and capacity == self._most_tokens else tiling.mlp_tokens
 
     # What is measured
 
@@ -321,7 +355,7 @@ class MemoryPlanner:
             self._pins = False
             return None
 
-    def _costs(self, capacity: int, tiling: Tiling = WHOLE) -> LayerCosts:
+    def _costs(self, capacity: int, tiling: Tiling = WHOLE) -> list[LayerCosts]:
         # Rows of which no two fit into the largest micro-batch are trained one by one, so most are about as long.
         alone = 2 * self._longest_tokens > self._most_tokens
         return self._costs_of(capacity, self._longest_tokens if alone else self._usual_tokens, tiling)
@@ -330,23 +364,11 @@ class MemoryPlanner:
     def _usual_tokens(self) -> int:
         return min(self._longest_tokens, USUAL_DOCUMENT_TOKENS)
 
-    def _costs_of(self, capacity: int, document_tokens: int, tiling: Tiling) -> LayerCosts:
+    def _costs_of(self, capacity: int, document_tokens: int, tiling: Tiling) -> list[LayerCosts]:
         shape = self._assembly.shape
         flops = self._flops_per_s(capacity) * SUSTAINED_SHARE
-        mixers = [layer.attention for layer in shape.layers if layer.attention]
-        has_experts = any(isinstance(layer.mlp, SparseShape) for layer in shape.layers)
-        kinds = {(type(each), each.numbers_per_token) for each in mixers if not isinstance(each, Unfused)}
-        has_both = all(layer.attention and layer.mlp for layer in shape.layers)
-        alike = shape.handing is None and not has_experts and has_both and len(kinds) == 1
-        layers = shape.layers[:1] if alike else shape.layers
-        return LayerCosts.mean(
-            [
-                LayerCosts.of(
-                    layer, shape.hidden_size, capacity, document_tokens, flops, tiling.attention_numbers
-                )
-                for layer in layers
-            ]
-        )
+        sizes = shape.hidden_size, capacity, document_tokens, flops, tiling.attention_numbers
+        return [LayerCosts.of(layer, *sizes) for layer in shape.layers]
 
     def _flops_per_s(self, capacity: int) -> float:
         """Return the rate of the model's products with so many rows, by the next lower power of two."""
@@ -382,7 +404,7 @@ class MemoryPlanner:
     def s_per_token(self) -> float:
         """Predicted seconds of all layers for a token, forward and backward, with nothing computed again."""
         costs = self._costs_of(self._most_tokens, self._usual_tokens, WHOLE)
-        return len(self._assembly.shape.layers) * (costs.forward_s + costs.backward_s) / self._most_tokens
+        return sum(each.forward_s + each.backward_s for each in costs) / self._most_tokens
 
     # Sizes
 
@@ -420,7 +442,7 @@ class MemoryPlanner:
         store = store_bytes(buffers, policies, capacity, tile_tokens=tile_tokens) if with_store else StoreBytes(0, 0)
         embedding_bytes = self._assembly.places.embedding_bytes if embedding_on_host else 0
         fixed = self._fixed_bytes - embedding_bytes - self._experts.bytes_of(experts_on_host)
-        fixed += self._passing_bytes(policies, capacity, tiling)
+        fixed += self._passing.num_bytes(policies, capacity, tiling)
         fixed += self._assembly.quantised_bytes(capacity, tiling.mlp_tokens) + self._gradient_bytes(capacity)
         peak = plan_bytes(store, fixed, workspace_bytes)
         by_layer = self._goes_by_layer(capacity)
@@ -440,108 +462,3 @@ class MemoryPlanner:
         gradients, whole = self._assembly.gradients, self._whole
         possible = gradients is not None and gradients.can_go_by_layer and whole is not None and whole.by_layer
         return possible and whole is not None and capacity >= whole.step_tokens
-
-    def _passing_bytes(self, policies: Sequence[LayerPolicy], capacity: int, tiling: Tiling) -> int:
-        """Return what attention's own operations allocate.
-
-        For the heads that are computed at once: gradients of its inputs and dense copies; cuDNN and flash add a float32
-        gradient of the queries and gradients of keys and values for each query head. Then the sums of weights that
-        stay until the backward pass. Shared beginnings want whole documents' queries, keys, values, output and its
-        gradient beside. The delta rule's programs leave each other their results, and gates have gradients.
-        """
-        shape, itemsize = self._assembly.shape, self._assembly.compute.dtype.itemsize
-        whole = math.ceil(capacity * self._spread)
-        written = self._written_bytes(whole, tiling)
-        copies, most, statistics, largest = (2 if self._spread > 1 else 1), 0, 0, 0
-        for mixer in {id(mixer): mixer for mixer in shape.mixers}.values():
-            at_once = -(-whole // num_parts(mixer, capacity, tiling.attention_numbers))
-            if isinstance(mixer, DeltaShape | ChannelDeltaShape):
-                most = max(most, self._delta_bytes(mixer, at_once, whole))
-                continue
-            if isinstance(mixer, StateSpaceShape):
-                most = max(most, self._scan_bytes(mixer, at_once, whole))
-                continue
-            if isinstance(mixer, ConvolutionShape):
-                most = max(most, self._convolution_bytes(mixer, whole))
-                continue
-            mixer = mixer.inner if isinstance(mixer, LatentShape) else mixer
-            query, key = mixer.numbers_per_token, mixer.num_key_value_heads * mixer.head_dim
-            out, value = mixer.output_width, mixer.num_key_value_heads * mixer.value_dim
-            beside = 8 * query if self._on_gpu else 0
-            # Flash has narrow values, their gradient, the output and its gradient filled up.
-            beside += 2 * (query + key) * itemsize if out < query else 0
-            norms = 2 * capacity * query * itemsize if mixer.norms_apart and not mixer.whole_width_norms else 0
-            if mixer.steps_apart:
-                # Gradients, what stands before the last norm, and one norm's rows and output; clipped values.
-                norms = capacity * (2 * (query + key) + 2 * query + value) * itemsize
-            most = max(most, at_once * (copies * (query + 2 * out + key + value) * itemsize + beside) + norms)
-        for layer, policy in zip(shape.layers, policies, strict=True):
-            for mixer in branches_of(layer.attention):
-                sums = whole * 4 * mixer.num_heads if isinstance(mixer, AttentionShape | LatentShape) else 0
-                statistics += sums * (policy.level in ("none", "mlp"))
-                largest = max(largest, sums)
-        most = max(most, written, self._altup_bytes(capacity, tiling))
-        return most + statistics + largest + self._expert_bytes(capacity, tiling)
-
-    def _altup_bytes(self, capacity: int, tiling: Tiling) -> int:
-        """Return what the streams' coefficients take, which run as written, or which gates are cut in a tile."""
-        layers, itemsize = self._assembly.shape.layers, self._assembly.compute.dtype.itemsize
-        weighing = ROUTER_NUMBERS * capacity * self._assembly.shape.hidden_size * itemsize
-        cut = [layer.mlp.width for layer in layers if isinstance(layer.mlp, MlpShape) and layer.mlp.cut is not None]
-        masks = min(capacity, tiling.mlp_tokens) * max(cut, default=0)
-        return max(masks, weighing if any(layer.altup for layer in layers) else 0)
-
-    def _written_bytes(self, whole: int, tiling: Tiling) -> int:
-        """Return what a mixer, or a layer, that runs as written takes: one at a time, on texts that pass together."""
-        longest = min(whole, math.ceil(self._longest_tokens * self._spread))
-        together = max(longest, min(whole, tiling.mlp_tokens))
-        beside = 3 * whole * self._assembly.shape.hidden_size * self._assembly.compute.dtype.itemsize
-        beside = beside if self._spread > 1 and self._growths else 0
-        return max((growth.num_bytes(together, longest) for growth in self._growths), default=0) + beside
-
-    @functools.cached_property
-    def _growths(self) -> list[Growth]:
-        """What each kind of mixer and layer that runs as written takes."""
-        parts = [parts.attention_inputs for parts in self._assembly.projections]
-        kinds = {type(part.modules[0]): part for part in parts if isinstance(part, PlainDocuments)}
-        compute = self._assembly.compute
-        return [growth_of(part, self._longest_tokens, compute.device, compute.dtype) for part in kinds.values()]
-
-    def _expert_bytes(self, capacity: int, tiling: Tiling) -> int:
-        """Return what routers, the order of rows and the sums of adapters' gradients take while a layer runs."""
-        shape, size = self._assembly.shape, self._assembly.compute.dtype.itemsize
-        sums = [parts.experts.gradient_bytes for parts in self._assembly.projections if parts.experts]
-        routers = [
-            passing_bytes(
-                *(capacity, tiling.mlp_tokens, mlp.num_experts, mlp.per_token, shape.hidden_size, size),
-                has_norm=mlp.branch_norms is not None,
-            )
-            for layer in shape.layers
-            if isinstance(mlp := layer.mlp, SparseShape)
-        ]
-        return max(sums, default=0) + max(routers, default=0)
-
-    def _delta_bytes(self, shape: DeltaShape | ChannelDeltaShape, at_once: int, whole: int) -> int:
-        """Return what a delta rule's backward pass allocates: what is computed at once, gates, whole documents."""
-        rule = delta_rule if isinstance(shape, DeltaShape) else channel_delta
-        num_bytes = at_once * rule.workspace_bytes(shape.num_heads, shape.key_dim, shape.value_dim)
-        num_bytes += whole * 8 * 4 * shape.num_heads
-        if self._spread > 1:
-            numbers = 4 * shape.num_channels + 2 * shape.numbers_per_token
-            numbers += 3 * shape.num_keys if isinstance(shape, ChannelDeltaShape) else 0
-            num_bytes += whole * numbers * self._assembly.compute.dtype.itemsize
-        return num_bytes
-
-    def _convolution_bytes(self, shape: ConvolutionShape, whole: int) -> int:
-        """Return what a gated convolution allocates: where documents begin, and whole documents of its inputs."""
-        copies = 10 * shape.numbers_per_token * self._assembly.compute.dtype.itemsize if self._spread > 1 else 0
-        return whole * (FIRST_TOKEN_BYTES + copies)
-
-    def _scan_bytes(self, shape: StateSpaceShape, at_once: int, whole: int) -> int:
-        """Return what a state-space scan's backward pass allocates: what is computed at once, and whole documents."""
-        sizes = shape.num_heads, shape.num_groups, shape.state_dim, shape.head_dim
-        num_bytes = at_once * state_space.workspace_bytes(*sizes) + whole * FIRST_TOKEN_BYTES
-        if self._spread > 1:
-            numbers = 4 * shape.num_channels + 2 * shape.numbers_per_token + 2 * shape.num_heads
-            num_bytes += whole * numbers * self._assembly.compute.dtype.itemsize
-        return num_bytes

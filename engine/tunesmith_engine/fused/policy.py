@@ -114,7 +114,7 @@ def choose(
 
     Args:
         name: a key of NAMED.
-        costs: of one layer.
+        costs: of a layer on average.
         buffers: level -> the buffers of all layers under it.
         capacity_tokens: as the store gets it.
         budget_bytes: for the store on the device.
@@ -142,7 +142,8 @@ def choose(
         if bound_s >= best_s:
             break
         policies = _arranged(fitting[index], num_layers)
-        step_s = predicted_s(policies, costs, sizes.kept, rates, num_slots, sizes.tiles)
+        alike = [costs] * num_layers, [sizes.kept] * num_layers
+        step_s = predicted_s(policies, *alike, rates, num_slots, sizes.tiles)
         if step_s < best_s:
             best_s, best = step_s, policies
     return best

@@ -275,8 +275,8 @@ class _Turns(Generic[Entry]):
 
 def predicted_s(
     policies: Sequence[LayerPolicy],
-    costs: LayerCosts,
-    kept_bytes: Mapping[str, int],
+    costs: Sequence[LayerCosts],
+    kept_bytes: Sequence[Mapping[str, int]],
     rates: CopyRates | None,
     num_slots: int = NUM_SLOTS,
     tiles: Tiles = NO_TILES,
@@ -285,17 +285,24 @@ def predicted_s(
 
     Follows the store: a slot can be written again when its last copy is out; an earlier entry is fetched when a later
     one gives its slot free.
+
+    Args:
+        policies, costs: of each layer.
+        kept_bytes: of each layer, level -> bytes that it keeps.
+        rates: of copies; None where none are made.
+        num_slots: of each ring.
+        tiles: of gate and up.
     """
     clock = _Clock(rates)
     sent = {index: policy.sent_numbers(tiles.number) for index, policy in enumerate(policies) if policy.sent_tiles}
-    kept = {index: kept_bytes[policy.level] for index, policy in enumerate(policies) if policy.place == "host"}
+    kept = {index: kept_bytes[index][policy.level] for index, policy in enumerate(policies) if policy.place == "host"}
     layers = _Turns(kept, num_slots, clock)
     pieces = _Turns({(index, at): tiles.num_bytes for index, ats in sent.items() for at in ats}, num_slots, clock)
-    piece_s, replay_s = costs.mlp_s / tiles.number, costs.replay_s["mlp"] / tiles.number
-    for index in range(len(policies)):
+    for index, cost in enumerate(costs):
+        piece_s = cost.mlp_s / tiles.number
         if index in kept:
             layers.take(index)
-        clock.now_s += costs.forward_s - costs.mlp_s
+        clock.now_s += cost.forward_s - cost.mlp_s
         behind = 0
         for at in sent.get(index, ()):
             clock.now_s += (at - behind) * piece_s
@@ -307,11 +314,12 @@ def predicted_s(
         if index in kept:
             layers.leave(index)
     for index in reversed(range(len(policies))):
-        level = policies[index].level
+        cost, level = costs[index], policies[index].level
+        piece_s = cost.mlp_s / tiles.number
         if index in kept:
             layers.fetch(index)
-        again_s = replay_s if level != "none" else 0.0
-        clock.now_s += costs.replay_s[level] - again_s * tiles.number
+        again_s = cost.replay_s["mlp"] / tiles.number if level != "none" else 0.0
+        clock.now_s += cost.replay_s[level] - again_s * tiles.number
         ahead = tiles.number
         for at in reversed(sent.get(index, ())):
             clock.now_s += (ahead - at - 1) * (piece_s + again_s)
@@ -319,7 +327,7 @@ def predicted_s(
             clock.now_s += piece_s
             pieces.free((index, at))
             ahead = at
-        clock.now_s += ahead * (piece_s + again_s) + costs.backward_s - costs.mlp_s
+        clock.now_s += ahead * (piece_s + again_s) + cost.backward_s - cost.mlp_s
         if index in kept:
             layers.free(index)
     return clock.now_s + COPY_DRAG * clock.copying_s

@@ -64,7 +64,7 @@ def measure_memory_rate(device: torch.device) -> float:
 def measure_matmul_rate(device: torch.device, dtype: torch.dtype, rows: int, width: int, inner_width: int) -> float:
     """Return floating-point operations per second of an MLP's two products; the best of several trials.
 
-    The numbers are random: products of zeros take less power and so run faster than any real ones.
+    The numbers are random, and not those of a run: products of zeros take less power and so run faster than real ones.
 
     Args:
         device, dtype: of the products.
@@ -73,9 +73,10 @@ def measure_matmul_rate(device: torch.device, dtype: torch.dtype, rows: int, wid
     """
     most_rows, most_width = MOST_SIZES[device.type]
     rows, width, inner_width = min(rows, most_rows), min(width, most_width), min(inner_width, most_width)
-    x = torch.randn(rows, width, device=device).to(dtype)
-    into, out_of = (
-        torch.randn(shape, device=device).to(dtype) for shape in ((width, inner_width), (inner_width, width))
+    chance = torch.Generator(device)
+    x, into, out_of = (
+        torch.randn(shape, device=device, generator=chance).to(dtype)
+        for shape in ((rows, width), (width, inner_width), (inner_width, width))
     )
     inner, out = x @ into, torch.empty_like(x)
     trials_s: list[float] = []

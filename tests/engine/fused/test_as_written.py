@@ -278,7 +278,7 @@ def test_the_plan_holds_what_autograd_keeps_of_it() -> None:
     growth = Growth.through(lengths, [5.0 + 2.0 * n + 0.5 * n * n for n in lengths])
     assert (growth.fixed, growth.per_token, growth.per_pair) == pytest.approx((5.0, 2.0, 0.5))
     twin = FusedModel.attach(adapted("diffllama"), compute(), CAPACITY)
-    (growth,) = twin._planner._growths
+    (growth,) = twin._planner._passing._growths
     # Shares of attention: at least once for each head and pair of tokens.
     assert growth.per_pair >= 4 * 4
     assert growth.per_token >= 4 * 64

@@ -232,7 +232,7 @@ def test_planner_and_engine_count_the_same_of_a_tile_and_its_router(
     experts = sparse_mlp(card)
     assert experts == SparseMlp(2, 4, 2, 32, 96, has_shared_gate=False, has_branches=True)
     assert of_token == experts.block(48, 0, fused_memory.COLUMN_ALIGNMENT)
-    passing = MemoryPlanner(assembly, NUM_TOKENS, None, 8.0)._expert_bytes(NUM_TOKENS, tiling)
+    passing = MemoryPlanner(assembly, NUM_TOKENS, None, 8.0)._passing._expert_bytes(NUM_TOKENS, tiling)
     assert passing == passing_bytes(NUM_TOKENS, TILE, 4, 2, 48, 4, has_norm=True)
     ours = fused_memory._expert_bytes(spec, card, fused_memory.COLUMN_ALIGNMENT, 4, NUM_TOKENS, "none")
     in_whole = passing_bytes(NUM_TOKENS, fused_memory.WHOLE.mlp_tokens, 4, 2, 48, 4, has_norm=True)

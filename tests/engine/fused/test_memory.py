@@ -71,10 +71,10 @@ def test_fewer_rows_at_a_time_rather_than_computing_again(assembly: Assembly) ->
 def test_long_rows_cost_the_same_in_micro_batches_of_every_size(assembly: Assembly) -> None:
     """Else a micro-batch of one long row would look dearer than one of two."""
     planner = planner_for(assembly, None, longest_tokens=MOST_TOKENS // 2)
-    one, two = (planner._costs(capacity).forward_s / capacity for capacity in (MOST_TOKENS // 2, MOST_TOKENS))
+    one, two = (planner._costs(capacity)[0].forward_s / capacity for capacity in (MOST_TOKENS // 2, MOST_TOKENS))
     assert one == pytest.approx(two)
     alone = planner_for(assembly, None, longest_tokens=MOST_TOKENS)
-    assert alone._costs(MOST_TOKENS).forward_s > 1.1 * planner._costs(MOST_TOKENS).forward_s
+    assert alone._costs(MOST_TOKENS)[0].forward_s > 1.1 * planner._costs(MOST_TOKENS)[0].forward_s
     assert alone.s_per_token == planner.s_per_token
 
 
@@ -159,3 +159,25 @@ def test_tiles_are_sent_only_where_steps_fill_the_micro_batch(assembly: Assembly
         planner._rates = CopyRates(1e9, 1e9)
         sent += [policy.sent_tiles for policy in planner.plan("auto").policies]
     assert any(sent) == (not steps_vary)
+
+
+def test_layers_that_differ_are_planned_each_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer of Qwen3.5 with attention leaves other bytes than one with a delta rule, and is computed again sooner."""
+    model = adapted("qwen3.5")
+    made = Assembly(model, recognise(model), compute())
+    try:
+        least, most = (needed_bytes(made, policy) for policy in ("full", "none"))
+        gains = []
+        for share in (0.2, 0.4, 0.6, 0.8):
+            memory = round(least + share * (most - least))
+            planner = planner_for(made, memory, longest_tokens=None)
+            plan = planner.plan("auto")
+            monkeypatch.setattr(MemoryPlanner, "_refined", lambda _, plan: plan)
+            by_averages = planner.plan("auto")
+            monkeypatch.undo()
+            assert plan.peak_bytes <= memory
+            gains.append(1 - planner.step_s(plan) / planner.step_s(by_averages))
+        assert min(gains) >= 0
+        assert max(gains) > 0.01
+    finally:
+        made.release()

@@ -23,7 +23,7 @@ from tunesmith_engine.fused.policy import (
     step_down,
     without_host,
 )
-from tunesmith_engine.fused.prediction import LayerCosts, Tiles, predicted_s
+from tunesmith_engine.fused.prediction import NO_TILES, LayerCosts, Tiles, predicted_s
 from tunesmith_engine.fused.rates import CopyRates, measure_copy_rate, measure_matmul_rate
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.host_memory import host_budget_bytes
@@ -39,12 +39,20 @@ PLENTY = 1e18
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
-def _buffers(num_layers: int) -> dict[str, list[LayerBuffers]]:
+def _costs(factor: float) -> LayerCosts:
+    """Costs of a layer whose mixer takes longer, whose MLP is the others'."""
+    mlp_s = COSTS.replay_s["mlp"]
+    replay_s = {level: factor * max(0.0, s - mlp_s) + min(s, mlp_s) for level, s in COSTS.replay_s.items()}
+    return LayerCosts(COSTS.forward_s + factor, COSTS.backward_s + factor, replay_s)
+
+
+def _buffers(num_layers: int, widening: int = 0) -> dict[str, list[LayerBuffers]]:
     """As the fused layers: gate and up exist under "none" only, else they are computed in small tiles."""
     found = {}
     for level in LEVELS:
         names = set(WIDTHS) if level == "none" else set(WIDTHS) - {"gate_up"}
-        tensors = {name: (WIDTHS[name], torch.bfloat16) for name in WIDTHS if name in names}
+        widths = WIDTHS | {"qkv": WIDTHS["qkv"] + 8 * widening}
+        tensors = {name: (widths[name], torch.bfloat16) for name in WIDTHS if name in names}
         tile = (WIDTHS["gate_up"], torch.bfloat16) if level != "none" else None
         layer = LayerBuffers(tensors, {other: frozenset(KEPT[other] & names) for other in LEVELS}, tile=tile)
         found[level] = [layer] * num_layers
@@ -58,6 +66,16 @@ def _bytes(policies: Sequence[LayerPolicy], buffers: Mapping[str, Sequence[Layer
 
 def _kept_bytes(buffers: Mapping[str, Sequence[LayerBuffers]]) -> dict[str, int]:
     return {level: layers[0].num_bytes(layers[0].kept[level], TOKENS) for level, layers in buffers.items()}
+
+
+def _predicted_s(
+    policies: Sequence[LayerPolicy],
+    rates: CopyRates | None,
+    tiles: Tiles = NO_TILES,
+) -> float:
+    """Predict the time of layers that are alike."""
+    alike = [COSTS] * len(policies), [_kept_bytes(_buffers(1))] * len(policies)
+    return predicted_s(policies, *alike, rates, tiles=tiles)
 
 
 def _rates(copy_s: float) -> CopyRates:
@@ -92,33 +110,38 @@ class Clock:
         return self._host
 
 
-def _time_by_store(policies: Sequence[LayerPolicy], rates: CopyRates, num_slots: int) -> float:
-    buffers = _buffers(len(policies))
+def _time_by_store(
+    layers: Sequence[LayerBuffers],
+    costs: Sequence[LayerCosts],
+    policies: Sequence[LayerPolicy],
+    rates: CopyRates,
+    num_slots: int,
+) -> float:
     clock = Clock(rates)
-    layers = [buffers[policy.level][0] for policy in policies]
     store = ActivationStore(layers, policies, TOKENS, CPU, num_slots, clock, TILE_TOKENS)
     num_tiles = TOKENS // TILE_TOKENS
-    for index in range(len(policies)):
+    for index, cost in enumerate(costs):
         store.forward(index, TOKENS)
-        clock.now_s += COSTS.forward_s - COSTS.mlp_s
+        clock.now_s += cost.forward_s - cost.mlp_s
         tiles = store.tiles(index)
         for number in range(num_tiles):
             sent = tiles and tiles.write(number, TILE_TOKENS) is not None
-            clock.now_s += COSTS.mlp_s / num_tiles
+            clock.now_s += cost.mlp_s / num_tiles
             if tiles and sent:
                 tiles.written(number)
         store.forward_done(index)
     for index in reversed(range(len(policies))):
-        replay_s, replay_mlp_s = COSTS.replay_s[policies[index].level], COSTS.replay_s["mlp"]
+        cost = costs[index]
+        replay_s, replay_mlp_s = cost.replay_s[policies[index].level], cost.replay_s["mlp"]
         store.backward(index, TOKENS)
         clock.now_s += max(0.0, replay_s - replay_mlp_s)
         tiles = store.tiles(index)
         for number in reversed(range(num_tiles)):
             there = tiles and tiles.read(number, TILE_TOKENS) is not None
-            clock.now_s += (COSTS.mlp_s + (0.0 if there else min(replay_s, replay_mlp_s))) / num_tiles
+            clock.now_s += (cost.mlp_s + (0.0 if there else min(replay_s, replay_mlp_s))) / num_tiles
             if tiles and there:
                 tiles.used(number)
-        clock.now_s += COSTS.backward_s - COSTS.mlp_s
+        clock.now_s += cost.backward_s - cost.mlp_s
         store.backward_done(index)
     return clock.now_s
 
@@ -137,8 +160,11 @@ def test_prediction_follows_the_store(seed: int, monkeypatch: pytest.MonkeyPatch
     num_slots = chance.randint(2, 3)
     to_host, to_device = (_rates(chance.uniform(0.1, 5.0)).to_host for _ in range(2))
     rates = CopyRates(to_host, to_device)
-    predicted = predicted_s(policies, COSTS, _kept_bytes(_buffers(1)), rates, num_slots, _tiles())
-    assert predicted == pytest.approx(_time_by_store(policies, rates, num_slots))
+    buffers = [_buffers(1, widening=chance.randint(0, 3)) for _ in policies]
+    costs = [_costs(chance.uniform(0.5, 2.0)) for _ in policies]
+    predicted = predicted_s(policies, costs, list(map(_kept_bytes, buffers)), rates, num_slots, _tiles())
+    layers = [each[policy.level][0] for each, policy in zip(buffers, policies, strict=True)]
+    assert predicted == pytest.approx(_time_by_store(layers, costs, policies, rates, num_slots))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -151,7 +177,7 @@ def test_close_to_the_best_of_all_assignments(seed: int) -> None:
     sizes = sorted(device for _, (device, _) in every)
     budget, host_budget = chance.choice(sizes), chance.choice([0, kept["full"], 10 * kept["none"]])
     best_s = min(
-        predicted_s(policies, COSTS, kept, rates)
+        _predicted_s(policies, rates)
         for policies, (device, host) in every
         if device <= budget and host <= host_budget
     )
@@ -159,7 +185,7 @@ def test_close_to_the_best_of_all_assignments(seed: int) -> None:
     device, host = _bytes(chosen, buffers)
     assert device <= budget
     assert host <= host_budget
-    assert predicted_s(chosen, COSTS, kept, rates) <= 1.05 * best_s
+    assert _predicted_s(chosen, rates) <= 1.05 * best_s
 
 
 @pytest.mark.parametrize("copy_s", [1.0, *(pytest.param(s, marks=pytest.mark.long) for s in (0.2, 3.0, None))])
@@ -172,7 +198,7 @@ def test_more_memory_is_never_slower(copy_s: float | None) -> None:
         assert len(chosen) == 16
         smallest = _bytes(choose("auto", COSTS, buffers, TOKENS, 0, PLENTY, rates), buffers)[0]
         assert _bytes(chosen, buffers)[0] <= max(budget, smallest)
-        times.append(predicted_s(chosen, COSTS, kept, rates))
+        times.append(_predicted_s(chosen, rates))
         assert rates or all(policy.place == "device" for policy in chosen)
     # What fits nowhere comes out as the smallest there is, which need not be the slowest.
     fitting = times[next(i for i in range(len(times)) if i * (kept["none"] // 2) >= smallest) :]
@@ -201,24 +227,22 @@ def test_layers_that_copy_stand_between_those_that_do_not() -> None:
     assert len(hosts) > 2
     assert max(after - before for before, after in itertools.pairwise(hosts)) <= 3
     together = sorted(chosen, key=lambda policy: policy.place)
-    assert predicted_s(chosen, COSTS, kept, _rates(1.9)) < predicted_s(together, COSTS, kept, _rates(1.9))
+    assert _predicted_s(chosen, _rates(1.9)) < _predicted_s(together, _rates(1.9))
 
 
 def test_a_mixture_beats_one_kind_beside_those_that_keep_everything() -> None:
     buffers = _buffers(16)
-    kept, rates, budget = _kept_bytes(buffers), _rates(3.0), 4 * _kept_bytes(buffers)["none"]
+    rates, budget = _rates(3.0), 4 * _kept_bytes(buffers)["none"]
     single = [[LayerPolicy("none")] * number + [kind] * (16 - number) for number in range(16) for kind in RUNGS]
-    best_s = min(
-        predicted_s(policies, COSTS, kept, rates) for policies in single if _bytes(policies, buffers)[0] <= budget
-    )
+    best_s = min(_predicted_s(policies, rates) for policies in single if _bytes(policies, buffers)[0] <= budget)
     chosen = choose("auto", COSTS, buffers, TOKENS, budget, PLENTY, rates)
-    assert predicted_s(chosen, COSTS, kept, rates) < 0.98 * best_s
+    assert _predicted_s(chosen, rates) < 0.98 * best_s
 
 
 def test_tiles_go_out_where_copies_have_time_for_some_and_slots_no_room_for_all() -> None:
     """As one long row of an 8B model in the memory that replaying the MLP takes."""
     buffers = _buffers(16)
-    kept, rates = _kept_bytes(buffers), _rates(1.2)
+    rates = _rates(1.2)
     budget = _bytes([LayerPolicy("mlp", "host", 1)] * 16, buffers)[0]
     without = choose("auto", COSTS, buffers, TOKENS, budget, PLENTY, rates)
     assert not any(policy.sent_tiles for policy in without)
@@ -226,7 +250,7 @@ def test_tiles_go_out_where_copies_have_time_for_some_and_slots_no_room_for_all(
     assert sum(policy.sent_tiles for policy in chosen) > 0
     device, host = _bytes(chosen, buffers)
     assert device <= budget
-    assert predicted_s(chosen, COSTS, kept, rates, tiles=_tiles()) < 0.95 * predicted_s(without, COSTS, kept, rates)
+    assert _predicted_s(chosen, rates, _tiles()) < 0.95 * _predicted_s(without, rates)
     for limit in (host - 1, host // 2):
         less = choose("auto", COSTS, buffers, TOKENS, budget, limit, rates, tile_tokens=TILE_TOKENS)
         assert _bytes(less, buffers)[1] <= limit
@@ -404,7 +428,9 @@ def test_an_unfused_mlp_costs_nothing_to_replay() -> None:
 
 
 def test_rates_of_this_machine() -> None:
+    numbers_of_run = torch.get_rng_state()
     assert measure_matmul_rate(CPU, torch.float32, 64, 128, 256) > 1e6
+    assert torch.equal(torch.get_rng_state(), numbers_of_run)
     assert host_budget_bytes() > 0
 
 
