@@ -321,6 +321,17 @@ def check(host: Host, spec: RunSpec) -> Answer:
         return plan_check(spec, preparation)
 
 
+def check_model(_host: Host, spec: RunSpec) -> None:
+    """Refuse the base model of a run whose files hold other weights than it has, as far as their headers tell."""
+    from tunesmith_engine.model.folder import model_folder
+
+    folder = model_folder(spec.model)
+    from tunesmith_engine.model.heads import head_of
+    from tunesmith_engine.model.load import check_weights
+
+    check_weights(folder, head_of(spec))
+
+
 def import_gguf(_host: Host, spec: ImportSpec) -> Answer:
     """Convert a GGUF file into a model folder; return its path and size."""
     from tunesmith_engine.gguf_import import import_gguf

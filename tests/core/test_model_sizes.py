@@ -56,6 +56,23 @@ def test_experts_that_the_weights_do_not_hold_are_refused(folder: Path) -> None:
     open_model_folder(folder)
 
 
+def test_experts_that_lack_what_others_have_are_refused(folder: Path) -> None:
+    parts = ("up_proj.weight", "down_proj.weight")
+    held = {f"model.layers.{layer}.mlp.experts.{number}.{part}": [4, 8]
+            for layer in (0, 1) for number in range(4) for part in parts}  # fmt: skip
+    edit(folder / "config.json", num_hidden_layers=2, num_local_experts=4)
+    # What another part of the model lacks, nobody reads.
+    odd = {"vision.layers.0.mlp.experts.1.up_proj.weight": [4, 8]}
+    write_safetensors(folder / "model.safetensors", layers(0, 1) | held | odd)
+    open_model_folder(folder)
+    name = "model.layers.1.mlp.experts.2.up_proj.weight"
+    del held[name]
+    write_safetensors(folder / "model.safetensors", layers(0, 1) | held)
+    assert refusal(folder).message == f"{folder}: 1 weights of experts are missing, such as {name}."
+    write_safetensors(folder / "model.safetensors", layers(0, 1) | held | {name.replace(".2.", f".{10**15}."): [4, 8]})
+    assert "weights of experts are missing, such as model.layers.1.mlp.experts.2." in refusal(folder).message
+
+
 @pytest.mark.parametrize(
     "spare", ["model.layers.2.eh_proj.weight", "vision.layers.2.mlp.up_proj.weight", "other.weight"]
 )
