@@ -390,6 +390,13 @@ def export(host: Host, spec: ExportSpec) -> Answer:
     return export_run(host, spec)
 
 
+def check_gguf(_host: Host, spec: RunSpec) -> None:
+    """Refuse a run whose model can't become a GGUF file, as far as its settings and its tokenizer tell."""
+    from tunesmith_engine.export.gguf.export import check_run
+
+    check_run(spec)
+
+
 def evaluate(host: Host, spec: EvaluateSpec) -> Answer:
     """Compare what a run has trained with its base model; return every figure."""
     chosen_weights(Run(Path(spec.run)), spec.checkpoint)

@@ -37,7 +37,6 @@ from tunesmith_engine.model.patches import (
 )
 from tunesmith_engine.model.quant import calculate_in, int8_config, never_pack_for_the_cpu, nf4_config
 from tunesmith_engine.model.row_lengths import learned_positions
-from tunesmith_engine.model.targets import is_of_adapter
 
 logger = logging.getLogger(__name__)
 
@@ -347,6 +346,9 @@ def check_row_lengths(longest_tokens: int, model: PreTrainedModel, folder: Path)
 
 def num_parameters(model: torch.nn.Module) -> int:
     """Return the number of parameters without adapters; packed 4-bit weights count as what they stand for."""
+    # PEFT takes seconds to import, for which `check_weights` would wait.
+    from tunesmith_engine.model.targets import is_of_adapter
+
     total = 0
     for name, parameter in model.named_parameters():
         if is_of_adapter(name) or ".modules_to_save." in name or ".trainable_tokens_delta." in name:
