@@ -31,7 +31,14 @@ from tunesmith_core.messages import Message, joined, said
 from tunesmith_core.model_cards import read_model_card
 from tunesmith_core.model_folder import base_folder
 from tunesmith_core.objectives import REINFORCEMENT
-from tunesmith_core.operations.kinds.engine import MODEL_CHECK, PLAN_CHECK, PREVIEW, WORKBOOK_HEAD, HeadSpec, PreviewSpec
+from tunesmith_core.operations.kinds.engine import (
+    MODEL_CHECK,
+    PLAN_CHECK,
+    PREVIEW,
+    WORKBOOK_HEAD,
+    HeadSpec,
+    PreviewSpec,
+)
 from tunesmith_core.operations.kinds.words import WORDS
 from tunesmith_core.operations.runner import conduct
 from tunesmith_core.rows_look import RowsLook

@@ -135,8 +135,9 @@ class Lengths:
             parts = [[each.example for each in answers]]
         for each in answers:
             self._cuts.cut(each.example)
-        # Each part is counted.
-        return any([self._cuts.learns(each) for each in parts])
+        # All of them, because each is counted.
+        learned = [self._cuts.learns(each) for each in parts]
+        return any(learned)
 
     def note(self, num_rows: int) -> str | None:
         """Return what a run says of the rows that it leaves out, of so many; None where there are none."""

@@ -1,4 +1,4 @@
-"""Whether the files of a model hold what its settings ask for; a run and a look at the files before it check it here."""
+"""Whether the files of a model hold what its settings ask for; a run checks it here, and a look at headers before."""
 
 from __future__ import annotations
 

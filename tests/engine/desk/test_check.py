@@ -17,14 +17,12 @@ from tunesmith_core.errors import UserError
 from tunesmith_core.operations.kind import AbsolutePath
 from tunesmith_core.operations.kinds.data import CheckDataSpec, ConvertDataSpec, MixDataSpec, SplitDataSpec
 from tunesmith_core.protocol import read_journal
-from tunesmith_engine.data.preview import preview
 from tunesmith_engine.desk import check as check_module
 from tunesmith_engine.desk.check import Check
 from tunesmith_engine.desk.near import NearRows
 from tunesmith_engine.desk.sieve import Sieve
 from tunesmith_engine.desk.text_rules.personal import PERSONAL
 from tunesmith_engine.desk.text_rules.secrets import SECRETS
-from tunesmith_engine.model.folder import load_tokenizer
 from tunesmith_engine.operations import convert_data, mix_data, split_data
 
 FAULTS: dict[str, tuple[Row | str | bytes, bytes]] = {
@@ -311,47 +309,6 @@ def test_with_a_tokenizer_long_rows_are_found_and_lengths_told(tmp_path: Path, t
     lengths = answer["lengths"]
     assert (sum(lengths["counts"]), lengths["context_length"]) == (41, 300)
     assert lengths["longest_tokens"] > 500
-
-
-LONG_QUESTION = "word " * 30
-
-
-@pytest.mark.parametrize(
-    ("kind", "overlong", "rule", "words"),
-    [
-        ("sft", "truncate", "unlearned", "answers begin beyond the context length of 100 tokens: 2 of 12."),
-        ("sft", "split", "unlearned", "answers begin beyond the context length of 100 tokens: 2 of 12."),
-        ("dpo", "truncate", "unlearned", "begin or differ beyond the context length of 100 tokens: 2 of 12."),
-        ("sft", "skip", "over-long", ""),
-    ],
-)
-def test_rows_that_a_run_leaves_out_are_not_counted_as_learned(
-    tmp_path: Path, tiny_model: Path, kind: str, overlong: str, rule: str, words: str
-) -> None:
-    questions = [f"{number} {LONG_QUESTION}" if number in (3, 7) else f"Q{number}" for number in range(12)]
-    rows = [{"prompt": text, "chosen": f"yes {text[:3]}", "rejected": "no"} for text in questions]
-    if kind == "sft":
-        rows = [{"prompt": text, "completion": f"yes {text[:3]}"} for text in questions]
-    run = spec_of(write_lines(tmp_path / "a.jsonl", rows), context_length=100)
-    run.objective.kind, run.data.overlong, run.model.path = kind, overlong, str(tiny_model)
-    answer = check(tmp_path, run, str(tiny_model))
-    assert [(each["rule"], each["count"], each["action"]) for each in answer["problems"]] == [(rule, 2, "drop")]
-    assert (answer["num_rows"], answer["num_good_rows"], answer["num_problem_rows"]) == (12, 10, 2)
-    looked = preview(run, load_tokenizer(tiny_model), 1)
-    assert looked["rows_used"] == [10]
-    told = [note for note in answer["notes"] if words and words in note]
-    assert told == [note for note in looked["notes"] if words and words in note]
-    assert len(told) == bool(words)
-
-
-def test_rows_of_which_something_is_left_are_cut_or_split(tmp_path: Path, tiny_model: Path) -> None:
-    texts = [{"text": LONG_QUESTION}, {"text": "short"}]
-    run = spec_of(write_lines(tmp_path / "a.jsonl", texts), context_length=100)
-    for overlong, action in (("truncate", "truncate"), ("split", "split")):
-        run.data.overlong = overlong
-        answer = check(tmp_path, run, str(tiny_model))
-        assert [(each["rule"], each["action"]) for each in answer["problems"]] == [("over-long", action)]
-        assert (answer["num_good_rows"], answer["num_problem_rows"]) == (2, 1)
 
 
 def test_more_rows_than_are_shown_are_counted(tmp_path: Path) -> None:
