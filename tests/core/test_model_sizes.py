@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import write_safetensors
 from tests.core.test_foreign_model import edit, refusal
 from tests.core.test_foreign_model import folder as folder
-from tunesmith_core.model_folder import open_model_folder
+from tunesmith_core.model_folder import known_tokens, open_model_folder
 
 
 def layers(*numbers: int, spare: str = "") -> dict[str, list[int]]:
@@ -71,6 +71,15 @@ def test_experts_that_lack_what_others_have_are_refused(folder: Path) -> None:
     assert refusal(folder).message == f"{folder}: 1 weights of experts are missing, such as {name}."
     write_safetensors(folder / "model.safetensors", layers(0, 1) | held | {name.replace(".2.", f".{10**15}."): [4, 8]})
     assert "weights of experts are missing, such as model.layers.1.mlp.experts.2." in refusal(folder).message
+
+
+def test_for_how_many_tokens_there_is_an_embedding_is_what_the_language_model_says(folder: Path) -> None:
+    edit(folder / "config.json", vocab_size=16)
+    assert known_tokens(folder) == 16
+    edit(folder / "config.json", text_config={"vocab_size": 12})
+    assert known_tokens(folder) == 12
+    edit(folder / "config.json", text_config={"hidden_size": 8})
+    assert known_tokens(folder) == 0, "the class of the model knows it"
 
 
 @pytest.mark.parametrize(
