@@ -74,8 +74,7 @@ def preview(
         long; num_cut, num_untrained, longest_tokens, longest_kept_tokens (behind the cuts), context_length;
         learned_from, the fewest tokens with which a row has something to learn, 0 where none has; too_long, the error
         of rows for which the model has no positions, or None; unknown_token, the error of a token that it has no
-        embedding for, or None; nothing_left, the error of a file that has nothing to
-        learn, or None;
+        embedding for, or None; nothing_left, the error of a file that has nothing to learn, or None;
         is_complete, False when the file goes on behind the rows that were looked at; problems: list of {line, message},
         at most 100; notes: sentences about how rows become tokens; reasons: for each source a sentence that says by
         what its format was recognized; pairs: what became of prompts and completions, "chat" or "text"; num_tokens,
@@ -99,11 +98,18 @@ def preview(
     stored = stored_targets(spec, tokenizer)
     show_tokens = tokenizer if tokens else None
     found = _looked_at(spec, sources, Renderer(tokenizer, spec.data, portions), num_rows, show_tokens, stored)
+    return found | {"problems": problems} | _by_model(spec, tokenizer, found)
+
+
+def _by_model(
+    spec: RunSpec, tokenizer: PreTrainedTokenizerBase, found: dict[str, Any]
+) -> dict[str, Any]:  # Any: JSON values
+    """Return what the model says of the rows that were looked at: errors by name, and the notes with these before."""
     refusal, note_of_positions = _positions(spec, found["longest_kept_tokens"], found["learned_from"])
     unknown = _unknown_token(spec, tokenizer, found.pop("highest_token"))
-    found["notes"] = [*filter(None, [unknown and unknown.message, note_of_positions]), *found["notes"]]
-    refusals = {"too_long": refusal, "unknown_token": unknown}
-    return found | {"problems": problems} | {name: error and error.to_dict() for name, error in refusals.items()}
+    errors = {"too_long": refusal, "unknown_token": unknown}
+    notes = [*filter(None, [unknown and unknown.message, note_of_positions]), *found["notes"]]
+    return {"notes": notes, **{name: error and error.to_dict() for name, error in errors.items()}}
 
 
 def _unknown_token(

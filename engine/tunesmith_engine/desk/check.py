@@ -452,13 +452,16 @@ class Check:
             return
         with contextlib.suppress(UserError):
             self._lengths.count()
+        num_measured = self._num_rows - len(self._lengths.refused)
+        # A run stops where nothing is left.
+        severity = ERROR if 0 < self._lengths.num_left_out == num_measured else ""
         for each in self._lengths.too_long:
             message = too_long_message(each.num_tokens, self._run.data.context_length)
-            self._problems.add("over-long", self._found(each.row, message))
+            self._problems.add("over-long", self._found(each.row, message), severity)
             self._named[each.row] = self._run.data.overlong != "skip"
         for each in self._lengths.unlearned:
             message = unlearned_message(each.num_tokens, self._run.data.context_length)
-            self._problems.add("unlearned", self._found(each.row, message))
+            self._problems.add("unlearned", self._found(each.row, message), severity)
             self._named[each.row] = 0
         for row, said in self._lengths.refused:
             self._problems.add("role-order", self._found(row, said), ERROR)
@@ -469,7 +472,7 @@ class Check:
             self._unusable, self._num_unrendered = [range(self._num_rows)], 0
         else:
             self._num_unlearned = self._lengths.num_left_out
-            if note := self._lengths.note(self._num_rows - len(self._lengths.refused)):
+            if note := self._lengths.note(num_measured):
                 self._notes.append(note)
         if self._lengths.num_unmeasured:
             num = self._lengths.num_unmeasured

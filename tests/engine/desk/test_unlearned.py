@@ -49,3 +49,15 @@ def test_rows_of_which_something_is_left_are_cut_or_split(tmp_path: Path, tiny_m
         answer = check(tmp_path, run, str(tiny_model))
         assert [(each["rule"], each["action"]) for each in answer["problems"]] == [("over-long", action)]
         assert (answer["num_good_rows"], answer["num_problem_rows"]) == (2, 1)
+
+
+@pytest.mark.parametrize(("overlong", "rule"), [("truncate", "unlearned"), ("skip", "over-long")])
+def test_where_nothing_is_left_a_run_stops(tmp_path: Path, tiny_model: Path, overlong: str, rule: str) -> None:
+    rows = [{"prompt": f"{number} {LONG_QUESTION}", "completion": "yes"} for number in range(3)]
+    run = spec_of(write_lines(tmp_path / "a.jsonl", rows), context_length=100)
+    run.data.overlong, run.model.path = overlong, str(tiny_model)
+    answer = check(tmp_path, run, str(tiny_model))
+    told = [(each["rule"], each["severity"], each["action"]) for each in answer["problems"]]
+    assert told == [(rule, "error", "stop")]
+    assert answer["num_good_rows"] == 0
+    assert preview(run, load_tokenizer(tiny_model), 1)["nothing_left"]
