@@ -113,9 +113,9 @@ def overrides_for_llama_cpp(kind: str) -> dict[str, Any]:
     return changes
 
 
-def run_for_llama_cpp(folder: Path, kind: str = "llama", **changes: Any) -> Run:
+def run_for_llama_cpp(folder: Path, kind: str = "llama", words: str = "qwen-2", **changes: Any) -> Run:
     """Return a run on a model of `model_for_llama_cpp`."""
-    return trained_run(model_for_llama_cpp(folder, kind, **changes))[0]
+    return trained_run(model_for_llama_cpp(folder, kind, words, **changes))[0]
 
 
 def model_for_llama_cpp(
