@@ -225,7 +225,7 @@ def _say_found(found: dict[str, Any], num_rows: int) -> None:  # Any: JSON value
 
 def what_is_done(problem: dict[str, Any]) -> Message:  # Any: JSON values
     """Return what a run does about a problem of a check, or about what no run looks at, a copy."""
-    by_run = problem["severity"] == "error" or problem["rule"] == "over-long"
+    by_run = problem["severity"] == "error" or problem["rule"] in ("over-long", "unlearned")
     return (ACTIONS if by_run else COPY_ACTIONS)[problem["action"]]
 
 

@@ -31,7 +31,14 @@ from tunesmith_core.messages import Message, joined, said
 from tunesmith_core.model_cards import read_model_card
 from tunesmith_core.model_folder import base_folder
 from tunesmith_core.objectives import REINFORCEMENT
-from tunesmith_core.operations.kinds.engine import PLAN_CHECK, PREVIEW, WORKBOOK_HEAD, HeadSpec, PreviewSpec
+from tunesmith_core.operations.kinds.engine import (
+    MODEL_CHECK,
+    PLAN_CHECK,
+    PREVIEW,
+    WORKBOOK_HEAD,
+    HeadSpec,
+    PreviewSpec,
+)
 from tunesmith_core.operations.kinds.words import WORDS
 from tunesmith_core.operations.runner import conduct
 from tunesmith_core.rows_look import RowsLook
@@ -58,6 +65,9 @@ PARTS = {
 }
 """Words for the parts of the memory that a plan counts."""
 
+REFUSALS = ("unknown_token", "too_long", "nothing_left")
+"""What PREVIEW answers of rows that would stop a run, errors."""
+
 ANSWERED_ITSELF = Message(
     "The model answers each prompt itself. What stands between [[ and ]] is what its answers should be."
 )
@@ -78,6 +88,7 @@ def plan(arguments: Namespace) -> int:
     ]
     preflight.check_run(spec)
     looked = _looked_at(spec)
+    _check_weights(spec)
     rows = RowsLook.of(looked)
     file_rows = rows.examples(spec.data.sources, list(map(_num_rows, spec.data.sources, sniffed)))
     num_rows = _joined(file_rows, sum)
@@ -176,8 +187,8 @@ def _looked_at(spec: RunSpec) -> dict[str, Any]:  # Any: JSON values
     """Return the answer of PREVIEW. Without a training environment there is none.
 
     Raises:
-        UserError: why the rows don't become tokens, that the model has too few positions for them, or that a file has
-            nothing to learn.
+        UserError: why the rows don't become tokens, that the model has no embedding for one or too few positions for
+            them, or that a file has nothing to learn.
     """
     try:
         found: dict[str, Any] = conduct(PREVIEW, PreviewSpec(spec, num_rows=1)).get()  # Any: JSON values
@@ -185,9 +196,19 @@ def _looked_at(spec: RunSpec) -> dict[str, Any]:  # Any: JSON values
         raise
     except TunesmithError:
         return {}
-    if problem := found.get("too_long") or found.get("nothing_left"):
+    if problem := next(filter(None, map(found.get, REFUSALS)), None):
         raise TunesmithError.from_dict(problem)
     return found
+
+
+def _check_weights(spec: RunSpec) -> None:
+    """Refuse a model whose files hold other weights than it has. Without a training environment nobody can tell."""
+    try:
+        conduct(MODEL_CHECK, spec).get()
+    except UserError:
+        raise
+    except TunesmithError:
+        return
 
 
 def _verdict(estimate: planner.Plan) -> Message:

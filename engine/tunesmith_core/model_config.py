@@ -49,6 +49,7 @@ _EMBEDDING = re.compile(r"(.*\.)?(embed_tokens|wte|embed_in|word_embeddings)\.we
 _LAYER = re.compile(r"(.*?)\.?\b(layers|h|blocks)\.(\d+)\.(.+)")
 _QUERIES = re.compile(r"(model\.|language_model\.|text_model\.)*layers\.\d+\.self_attn\.q_proj\.weight")
 _EXPERT = re.compile(r"\.layers\.\d+\.(?:mlp|feed_forward|block_sparse_moe)\.experts\.(\d+)\.")
+_PART_OF_EXPERT = re.compile(r"(.+\.experts)\.(\d+)\.(.+\.(?:weight|bias))")
 _NO_LANGUAGE = re.compile(r"vision|visual|audio|image|encoder|mtp")
 
 
@@ -156,6 +157,7 @@ def check_tensors(folder: Path, config: Mapping[str, Any], tensors: Mapping[str,
     _check_layers(folder, part, tensors)
     _check_width(folder, part, tensors)
     _check_experts(folder, part, tensors)
+    _check_whole_experts(folder, tensors)
 
 
 def check_size(path: Path, part: Mapping[str, Any], num_numbers: int) -> None:  # Any: JSON values
@@ -375,6 +377,28 @@ def _check_experts(folder: Path, part: Mapping[str, Any], tensors: Mapping[str, 
     if held < wanted:
         raise damaged(
             folder / "config.json", "names {wanted} experts, but the weights hold {held}", wanted=wanted, held=held
+        )
+
+
+def _check_whole_experts(folder: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse experts that lack what others of their layer have: a library would put them together, and fail."""
+    held: dict[tuple[str, str], set[int]] = {}
+    for name in tensors:
+        if (found := _PART_OF_EXPERT.fullmatch(name)) and not _NO_LANGUAGE.search(found[1]):
+            held.setdefault((found[1], found[3]), set()).add(int(found[2]))
+    numbers: dict[str, int] = {}
+    for (layer, _), each in held.items():
+        numbers[layer] = max(numbers.get(layer, 0), max(each) + 1)
+    # A name may hold any number, so they are not counted one by one.
+    lacking = [(layer, part, each) for (layer, part), each in held.items() if len(each) < numbers[layer]]
+    if lacking:
+        layer, part, each = lacking[0]
+        number = next(number for number in range(numbers[layer]) if number not in each)
+        raise damaged(
+            folder,
+            "{num_missing:,} weights of experts are missing, such as {name}",
+            num_missing=sum(numbers[other] - len(present) for other, _, present in lacking),
+            name=shortened(f"{layer}.{number}.{part}"),
         )
 
 

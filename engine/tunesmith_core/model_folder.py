@@ -198,6 +198,12 @@ def open_model_folder(folder: Path) -> ModelFolder:
     return ModelFolder(folder, config, shapes, has_chat_template(folder))
 
 
+def known_tokens(folder: Path) -> int:
+    """Return for how many tokens config.json says that a checked model has an embedding, 0 where it doesn't say it."""
+    said = language_part(read_object(folder / "config.json", MOST_CONFIG_BYTES)).get("vocab_size")
+    return said if isinstance(said, int) else 0
+
+
 def _check_files(folder: Path) -> None:
     """Refuse what is no ordinary file where a library expects one: it could wait for a pipe or a device forever."""
     try:

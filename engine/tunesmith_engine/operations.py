@@ -321,6 +321,17 @@ def check(host: Host, spec: RunSpec) -> Answer:
         return plan_check(spec, preparation)
 
 
+def check_model(_host: Host, spec: RunSpec) -> None:
+    """Refuse the base model of a run whose files hold other weights than it has, as far as their headers tell."""
+    from tunesmith_engine.model.folder import model_folder
+
+    folder = model_folder(spec.model)
+    from tunesmith_engine.model.heads import head_of
+    from tunesmith_engine.model.load import check_weights
+
+    check_weights(folder, head_of(spec))
+
+
 def import_gguf(_host: Host, spec: ImportSpec) -> Answer:
     """Convert a GGUF file into a model folder; return its path and size."""
     from tunesmith_engine.gguf_import import import_gguf
@@ -377,6 +388,13 @@ def export(host: Host, spec: ExportSpec) -> Answer:
     from tunesmith_engine.export.export_run import export_run
 
     return export_run(host, spec)
+
+
+def check_gguf(_host: Host, spec: RunSpec) -> None:
+    """Refuse a run whose model can't become a GGUF file, as far as its settings and its tokenizer tell."""
+    from tunesmith_engine.export.gguf.export import check_run
+
+    check_run(spec)
 
 
 def evaluate(host: Host, spec: EvaluateSpec) -> Answer:

@@ -84,6 +84,7 @@ def test_a_check_names_each_place(fake_engine: Script, data_file: Path, said: Sa
         ("warning", "exact-duplicate", "skip", "A run keeps these rows; a repaired copy leaves them out."),
         ("warning", "secret", "repair", "A run keeps it; a repaired copy replaces it."),
         ("warning", "over-long", "drop", "These rows are left out."),
+        ("warning", "unlearned", "drop", "These rows are left out."),
         ("error", "bad-json", "skip", "These rows are left out."),
         ("note", "personal-data", "keep", "These rows are kept."),
     ],

@@ -300,6 +300,7 @@ def test_plan_tells_how_many_rows_are_cut(
         ("too_long", "spec-invalid", "supports only 64."),
         ("nothing_left", "no-trained-tokens", "Nothing would be learned"),
         ("nothing_left", "dataset-empty", "every row is longer"),
+        ("unknown_token", "model-files-missing-or-corrupt", "the model knows only 16 tokens"),
     ],
 )
 @pytest.mark.parametrize("options", [[], ["--json"]])
@@ -313,6 +314,20 @@ def test_plan_refuses_rows_that_would_stop_the_run(
     shown = capsys.readouterr()
     assert words in shown.out + shown.err
     assert "fits" not in shown.out + shown.err
+
+
+def test_plan_refuses_a_model_that_lacks_weights(
+    spec_file: str, fake_engine: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    problem = UserError("model-files-missing-or-corrupt", "9 weights are missing, such as a.weight.")
+    fake_engine({"preview": LOOKED, "check-model": {"error": problem.to_dict()}})
+    assert cli.main(["plan", spec_file]) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, "9 weights are missing" in shown.err) == ("", True)
+    # What keeps it from being looked at is no fault of the model.
+    fake_engine({"preview": LOOKED, "check-model": {"error": TunesmithError("disk-full", "full").to_dict()}})
+    assert cli.main(["plan", spec_file]) == 0
+    assert "The run fits" in capsys.readouterr().out
 
 
 def test_plan_refuses_rows_that_do_not_become_tokens(

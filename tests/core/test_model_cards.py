@@ -156,10 +156,8 @@ def test_heads_are_64_wide_where_nobody_says_how_many(tmp_path: Path) -> None:
 
 
 def test_layers_are_counted_by_the_names_of_tensors_and_experts_are_none(tmp_path: Path) -> None:
-    shapes = {
-        "model.layers.0.mlp.experts.0.up_proj.weight": [16, 8],
-        "model.layers.1.mlp.experts.7.up_proj.weight": [16, 8],
-    }
+    places = [(0, 0), *((1, number) for number in range(8))]
+    shapes = {f"model.layers.{layer}.mlp.experts.{number}.up_proj.weight": [16, 8] for layer, number in places}
     assert read_model_card(write_model(tmp_path / "m", {"model_type": "rwkv"}, shapes)).num_layers == 2
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import write_safetensors
 from tests.core.test_foreign_model import edit, refusal
 from tests.core.test_foreign_model import folder as folder
-from tunesmith_core.model_folder import open_model_folder
+from tunesmith_core.model_folder import known_tokens, open_model_folder
 
 
 def layers(*numbers: int, spare: str = "") -> dict[str, list[int]]:
@@ -54,6 +54,32 @@ def test_experts_that_the_weights_do_not_hold_are_refused(folder: Path) -> None:
     # Layers without experts.
     write_safetensors(folder / "model.safetensors", layers(0, 1))
     open_model_folder(folder)
+
+
+def test_experts_that_lack_what_others_have_are_refused(folder: Path) -> None:
+    parts = ("up_proj.weight", "down_proj.weight")
+    held = {f"model.layers.{layer}.mlp.experts.{number}.{part}": [4, 8]
+            for layer in (0, 1) for number in range(4) for part in parts}  # fmt: skip
+    edit(folder / "config.json", num_hidden_layers=2, num_local_experts=4)
+    # What another part of the model lacks, nobody reads.
+    odd = {"vision.layers.0.mlp.experts.1.up_proj.weight": [4, 8]}
+    write_safetensors(folder / "model.safetensors", layers(0, 1) | held | odd)
+    open_model_folder(folder)
+    name = "model.layers.1.mlp.experts.2.up_proj.weight"
+    del held[name]
+    write_safetensors(folder / "model.safetensors", layers(0, 1) | held)
+    assert refusal(folder).message == f"{folder}: 1 weights of experts are missing, such as {name}."
+    write_safetensors(folder / "model.safetensors", layers(0, 1) | held | {name.replace(".2.", f".{10**15}."): [4, 8]})
+    assert "weights of experts are missing, such as model.layers.1.mlp.experts.2." in refusal(folder).message
+
+
+def test_for_how_many_tokens_there_is_an_embedding_is_what_the_language_model_says(folder: Path) -> None:
+    edit(folder / "config.json", vocab_size=16)
+    assert known_tokens(folder) == 16
+    edit(folder / "config.json", text_config={"vocab_size": 12})
+    assert known_tokens(folder) == 12
+    edit(folder / "config.json", text_config={"hidden_size": 8})
+    assert known_tokens(folder) == 0, "the class of the model knows it"
 
 
 @pytest.mark.parametrize(

@@ -113,13 +113,18 @@ def overrides_for_llama_cpp(kind: str) -> dict[str, Any]:
     return changes
 
 
-def run_for_llama_cpp(
+def run_for_llama_cpp(folder: Path, kind: str = "llama", words: str = "qwen-2", **changes: Any) -> Run:
+    """Return a run on a model of `model_for_llama_cpp`."""
+    return trained_run(model_for_llama_cpp(folder, kind, words, **changes))[0]
+
+
+def model_for_llama_cpp(
     folder: Path, kind: str = "llama", words: str = "qwen-2", begins: bool = False, **changes: Any
-) -> Run:
-    """Return a run on a small model of a type that llama.cpp has, with a tokenizer of a kind of `KINDS`."""
+) -> Path:
+    """Return a small model of a type that llama.cpp has, with a tokenizer of a kind of `KINDS`."""
     write_tokenizer(words, folder / "tokenizer", begins=begins)
     changes = overrides_for_llama_cpp(kind) | changes
-    return trained_run(causal_types.write_model(kind, folder / "model", folder / "tokenizer", **changes))[0]
+    return causal_types.write_model(kind, folder / "model", folder / "tokenizer", **changes)
 
 
 def finished_run(model_folder: Path, settings: LoraConfig) -> tuple[Run, PeftModel]:

@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM
 
 from tests.engine import causal_types
 from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.model_folder import known_tokens
 from tunesmith_core.position_limits import num_positions
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data import Example, PreparedData
@@ -23,8 +24,8 @@ from tunesmith_engine.data.collate import collate
 from tunesmith_engine.data.prepare import DataStats
 from tunesmith_engine.device import choose_compute
 from tunesmith_engine.methods import method_of
-from tunesmith_engine.model.folder import model_folder
-from tunesmith_engine.model.load import check_row_lengths, load_config
+from tunesmith_engine.model.folder import model_folder, num_rows
+from tunesmith_engine.model.load import check_row_lengths, check_weights, load_config
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.model.patches import know_language_model
 from tunesmith_engine.train.assembly import Assembly, Parts
@@ -169,6 +170,7 @@ def write(tiny_model: Path, tmp_path: Path) -> Any:
 
 
 def _check_agreement(folder: Path, **method: Any) -> None:
+    check_weights(folder)
     data = rows()
     spec = spec_of(folder, method=method, hardware={"kernels": False})
     plain = Trained(spec, data)
@@ -264,6 +266,8 @@ def test_the_files_tell_the_same_limit_as_the_model(kind: str, tmp_path: Path) -
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     found = num_positions(config.to_dict(), {name: tuple(each.shape) for name, each in model.state_dict().items()})
+    (tmp_path / "config.json").write_text(config.to_json_string())
+    assert known_tokens(tmp_path) in (0, num_rows(config))
     check_row_lengths(found or 10**9, model, tmp_path)
     if found:
         with pytest.raises(TunesmithError, match=f"supports only {found}"):

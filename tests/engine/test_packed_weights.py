@@ -25,7 +25,7 @@ from tunesmith_core.model_cards import read_model_card
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.model import packed
-from tunesmith_engine.model.load import load_model, num_parameters
+from tunesmith_engine.model.load import check_weights, load_model, num_parameters
 from tunesmith_engine.model.stacked import packed_stack
 
 Make = Callable[..., RunSpec]
@@ -43,6 +43,13 @@ def packed_model(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         return made[name, parts]
 
     return make
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_headers_tell_that_packed_weights_are_whole(
+    name: str, packed_model: Callable[..., tuple[Path, Any]]
+) -> None:
+    check_weights(packed_model(name)[0])
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -13,7 +13,7 @@ import pytest
 from tests.setup import breaking
 from tests.setup.test_checks_host import sparse_cache
 from tunesmith_core import paths
-from tunesmith_core.environments import TRAINING_POINTER
+from tunesmith_core.environments import LAUNCHER_POINTER, TRAINING_POINTER
 from tunesmith_core.machine import Disk, Driver, Gpu, GpuProcess, Machine, Wsl
 from tunesmith_core.protocol import read_journal
 from tunesmith_setup import checks, probe
@@ -72,7 +72,18 @@ def test_faults_are_counted(home: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     assert "Problems found: " in capsys.readouterr().out
     monkeypatch.setattr(checks, "all_checks", lambda full: [checks.EnvironmentPython(TRAINING_POINTER)])
     assert run() == 3
-    assert "Problems found: 1 (" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "Problems found: 1 (" in said
+    assert said.rstrip().endswith(". To install what is missing: tunesmith install --training-only")
+    pointers = (LAUNCHER_POINTER, TRAINING_POINTER)
+    monkeypatch.setattr(checks, "all_checks", lambda full: [checks.EnvironmentPython(each) for each in pointers])
+    assert run() == 3
+    assert capsys.readouterr().out.rstrip().endswith(". To install what is missing: tunesmith install")
+    (home / "envs").mkdir()
+    (home / "envs" / LAUNCHER_POINTER).write_text("launcher-1")
+    assert run() == 3
+    said = capsys.readouterr().out.rstrip()
+    assert said.endswith("missing: tunesmith install --training-only\nTo repair the others: tunesmith repair")
 
 
 def crowded_machine() -> Machine:

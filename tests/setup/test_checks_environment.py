@@ -83,11 +83,18 @@ def test_what_is_not_there_is_told_apart(check: Check, home: Path) -> None:
     assert finding.fix is not None
     assert not finding.fix.automatic, "installing is asked for by the person"
     assert finding.fix.needs_network
+    assert (finding.message, finding.fix.label) == (
+        "The training environment is not installed.",
+        "Install the training environment",
+    )
+    # What an installation left that was cut short.
     (home / "envs" / "train-cpu-1").mkdir(parents=True)
+    assert look(check) == finding
+    (home / "envs" / "train-cpu-1" / MANIFEST).write_text("{}")
     finding = look(check)
-    assert "can't be read" in finding.message
+    assert f"{TRAINING_POINTER} names no environment. Installed, but not in use: train-cpu-1." in finding.message
     assert finding.fix is not None
-    assert finding.fix.automatic
+    assert (finding.fix.label, finding.fix.automatic) == ("Use train-cpu-1", True)
     (home / "envs" / TRAINING_POINTER).write_text("train-cpu-2")
     assert "train-cpu-2 is missing" in look(check).message
 

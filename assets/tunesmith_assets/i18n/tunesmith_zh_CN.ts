@@ -5151,10 +5151,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>疑似个人信息</translation>
     </message>
     <message>
-        <source>Problems found: {num_faults} ({num_checks} checks in {time}). To repair them: tunesmith repair</source>
-        <translation>发现 {num_faults} 个问题（{num_checks} 项检查，用时 {time}）。修复命令：tunesmith repair</translation>
-    </message>
-    <message>
         <source>Processor</source>
         <translation>处理器</translation>
     </message>
@@ -6349,6 +6345,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{path} 是这次导出的内容，但 {names} 之后被改动过。</translation>
     </message>
     <message>
+        <source>{path} names no environment. Installed, but not in use: {name}.</source>
+        <translation>{path} 没有指向任何环境。已安装但未启用：{name}。</translation>
+    </message>
+    <message>
         <source>{path} reads at most {most:,} tokens, too few for {number} questions per passage.</source>
         <translation>{path} 最多读取 {most:,} 个词元，不够每个段落生成 {number} 个问题。</translation>
     </message>
@@ -6745,6 +6745,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{time}，依据使用相同模型和方法的训练“{run}”</translation>
     </message>
     <message>
+        <source>{tokens:,} tokens, and nothing to learn in the first {limit:,}.</source>
+        <translation>共 {tokens:,} 个 token，前 {limit:,} 个中没有可学习的内容。</translation>
+    </message>
+    <message>
         <source>{trained:,} training rows, {held_out:,} held out, {examples:,} examples in each epoch</source>
         <translation>训练 {trained:,} 行，留出 {held_out:,} 行，每轮 {examples:,} 个样本</translation>
     </message>
@@ -6797,6 +6801,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>下次检查会从头开始。</translation>
     </message>
     <message>
+        <source>Checking the model</source>
+        <translation>正在检查模型</translation>
+    </message>
+    <message>
         <source>What has been converted is deleted. The next import starts from the beginning.</source>
         <translation>已转换的内容会删除，下次导入会从头开始。</translation>
     </message>
@@ -6807,6 +6815,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>What has been measured is lost. The next evaluation starts from the beginning.</source>
         <translation>已测得的结果会丢失，下次评估会从头开始。</translation>
+    </message>
+    <message>
+        <source>Checking the export</source>
+        <translation>正在检查导出</translation>
     </message>
     <message>
         <source>Exporting</source>
@@ -8659,6 +8671,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>在 {after} 的留出样本对中，较好的回答得分更高，与训练前相同（随机猜测：50%）。</translation>
     </message>
     <message>
+        <source>Install the training environment</source>
+        <translation>安装训练环境</translation>
+    </message>
+    <message>
         <source>It does not support attention in chunks.</source>
         <translation>它不支持分块注意力。</translation>
     </message>
@@ -8791,6 +8807,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>偏好对：列 {chosen} 为较好的回答，{rejected} 为较差的回答。</translation>
     </message>
     <message>
+        <source>Problems found: {num_faults} ({num_checks} checks in {time}).</source>
+        <translation>发现问题：{num_faults} 个（{num_checks} 项检查，用时 {time}）。</translation>
+    </message>
+    <message>
         <source>QLoRA trains on a processor too, but slowly, so it isn&apos;t shown here.</source>
         <translation>QLoRA 也能在处理器上训练，但很慢，因此这里不显示。</translation>
     </message>
@@ -8853,6 +8873,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Rows that were looked at: {num_rows:,}.</source>
         <translation>查看了 {num_rows:,} 行。</translation>
+    </message>
+    <message>
+        <source>Rows with nothing to learn within the context length</source>
+        <translation>上下文长度内没有可学习内容的行</translation>
     </message>
     <message>
         <source>Rows without an answer were kept: {number:,}. A run can&apos;t train on them.</source>
@@ -9483,12 +9507,24 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>待下载：{missing} / {total}</translation>
     </message>
     <message>
+        <source>To install what is missing: {command}</source>
+        <translation>安装缺少的部分：{command}</translation>
+    </message>
+    <message>
         <source>To keep all of every text, have longer texts split (Longer examples: Split).</source>
         <translation>如需保留文本的全部内容，请拆分过长的文本（“过长的样本”选“拆分”）。</translation>
     </message>
     <message>
         <source>To leave them out, skip longer rows.</source>
         <translation>如需排除过长的行，请选择跳过。</translation>
+    </message>
+    <message>
+        <source>To repair the others: {command}</source>
+        <translation>修复其余问题：{command}</translation>
+    </message>
+    <message>
+        <source>To repair them: {command}</source>
+        <translation>修复命令：{command}</translation>
     </message>
     <message>
         <source>To see them as tokens, name a model: --model MODEL</source>
@@ -9625,6 +9661,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>Use the original folder of the model, with safetensors files.</source>
         <translation>请使用模型的原始文件夹（含 safetensors 文件）。</translation>
+    </message>
+    <message>
+        <source>Use {name}</source>
+        <translation>启用 {name}</translation>
     </message>
     <message>
         <source>Verified: only rounding and stretched positions differ</source>
@@ -12575,6 +12615,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{num_good:,} 个回答标注为好，{num_bad:,} 个标注为差。按权重计算，一方的分量是另一方的三倍以上。请提高另一方的权重。</translation>
     </message>
     <message>
+        <source>{num_missing:,} weights of experts are missing, such as {name}</source>
+        <translation>缺少 {num_missing:,} 个专家权重，例如 {name}</translation>
+    </message>
+    <message>
         <source>{number:,} questions</source>
         <translation>{number:,} 个问题</translation>
     </message>
@@ -12613,10 +12657,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{path} belongs to another program and was not changed. Start {command} instead.</source>
         <translation>{path} 属于其他程序，未作更改。请改为启动 {command}。</translation>
-    </message>
-    <message>
-        <source>{path} can&apos;t be read.</source>
-        <translation>无法读取 {path}。</translation>
     </message>
     <message>
         <source>{path} can&apos;t be removed: {reason}</source>

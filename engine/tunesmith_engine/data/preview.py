@@ -12,6 +12,7 @@ import numpy as np
 from tunesmith_core.datafmt import StoredAnswer
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message, joined
+from tunesmith_core.model_folder import base_folder, known_tokens
 from tunesmith_core.objectives import FROM_LABELS, FROM_PAIRS, FROM_STEPS, LABELS, STORED, sequences_per_row
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.position_limits import beyond_stated, positions_of, stated_context, too_long
@@ -24,6 +25,8 @@ from tunesmith_engine.data.render import Renderer
 from tunesmith_engine.data.stored import StoredTargets, stored_targets
 from tunesmith_engine.data.tokenising import Rendered, Tokenised
 from tunesmith_engine.data.weighing import planned_notes
+from tunesmith_engine.model.folder import check_token_ids
+from tunesmith_engine.model.vocabulary import rows_with, words_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -70,8 +73,8 @@ def preview(
         one on average, None where there is none; num_skipped, bad rows and those that are skipped because they are too
         long; num_cut, num_untrained, longest_tokens, longest_kept_tokens (behind the cuts), context_length;
         learned_from, the fewest tokens with which a row has something to learn, 0 where none has; too_long, the error
-        of rows for which the model has no positions, or None; nothing_left, the error of a file that has nothing to
-        learn, or None;
+        of rows for which the model has no positions, or None; unknown_token, the error of a token that it has no
+        embedding for, or None; nothing_left, the error of a file that has nothing to learn, or None;
         is_complete, False when the file goes on behind the rows that were looked at; problems: list of {line, message},
         at most 100; notes: sentences about how rows become tokens; reasons: for each source a sentence that says by
         what its format was recognized; pairs: what became of prompts and completions, "chat" or "text"; num_tokens,
@@ -95,9 +98,44 @@ def preview(
     stored = stored_targets(spec, tokenizer)
     show_tokens = tokenizer if tokens else None
     found = _looked_at(spec, sources, Renderer(tokenizer, spec.data, portions), num_rows, show_tokens, stored)
+    return found | {"problems": problems} | _by_model(spec, tokenizer, found)
+
+
+def _by_model(
+    spec: RunSpec, tokenizer: PreTrainedTokenizerBase, found: dict[str, Any]
+) -> dict[str, Any]:  # Any: JSON values
+    """Return what the model says of the rows that were looked at: errors by name, and the notes with these before."""
     refusal, note_of_positions = _positions(spec, found["longest_kept_tokens"], found["learned_from"])
-    found["notes"] = [*filter(None, [note_of_positions]), *found["notes"]]
-    return found | {"problems": problems, "too_long": refusal.to_dict() if refusal else None}
+    unknown = _unknown_token(spec, tokenizer, found.pop("highest_token"))
+    errors = {"too_long": refusal, "unknown_token": unknown}
+    notes = [*filter(None, [unknown and unknown.message, note_of_positions]), *found["notes"]]
+    return {"notes": notes, **{name: error and error.to_dict() for name, error in errors.items()}}
+
+
+def _unknown_token(
+    spec: RunSpec, tokenizer: PreTrainedTokenizerBase, highest: int
+) -> TunesmithError | None:
+    """Return the refusal of a token that the model has no embedding for, None where there is none or nobody can tell.
+
+    Args:
+        spec: of the run.
+        tokenizer: with its new words.
+        highest: number of a token that is learned or read.
+    """
+    try:
+        folder = base_folder(spec.model.path, spec.model.revision)
+        rows = known_tokens(folder)
+    except TunesmithError:
+        return None
+    words = words_of(spec)
+    if not rows:
+        return None
+    try:
+        numbers = tokenizer.convert_tokens_to_ids(words)
+        check_token_ids(highest, tokenizer, rows_with(rows, numbers) if words else rows, folder)
+    except UserError as error:
+        return error
+    return None
 
 
 def _positions(
@@ -122,6 +160,7 @@ class _Left:
         num_overlong: skipped because they are too long.
         num_untrained: without one within the context length.
         learned_from: the fewest tokens with which one of these has something to learn, 0 where none has.
+        highest_token: number of a token of these within the context length.
         answers: of a pair that is being looked at, those before.
     """
 
@@ -133,6 +172,7 @@ class _Left:
     num_overlong: int = 0
     num_untrained: int = 0
     learned_from: int = 0
+    highest_token: int = 0
     answers: list[Example] = field(default_factory=list)
 
     def cut(self, row: Tokenised, cuts: Cuts) -> Example:
@@ -159,6 +199,8 @@ class _Left:
         # A class is learned from the whole text.
         if spec.objective.kind in FROM_LABELS or cuts.learns(answers):
             self.num_learned += 1
+            highest = max(int(each.input_ids[: cuts.limit].max()) for each in answers)
+            self.highest_token = max(self.highest_token, highest)
             self.num_learned_tokens += sum(min(len(each.input_ids), cuts.limit) for each in answers)
             return False
         self.num_untrained += 1
@@ -180,6 +222,7 @@ class _Left:
             "num_trained_tokens": self.num_trained_tokens,
             "num_lost_tokens": num_tokens - self.num_tokens,
             "learned_from": self.learned_from,
+            "highest_token": self.highest_token,
         }
 
     def problem(self, cuts: Cuts) -> TunesmithError | None:
@@ -194,7 +237,8 @@ def _of_all(left: list[_Left]) -> _Left:
     """Return the counts of all files together."""
     names = [each.name for each in fields(_Left) if each.name.startswith("num_")]
     counts = {name: sum(getattr(file, name) for file in left) for name in names}
-    return _Left("", learned_from=fewest([file.learned_from for file in left]), **counts)
+    highest = max(file.highest_token for file in left)
+    return _Left("", learned_from=fewest([file.learned_from for file in left]), highest_token=highest, **counts)
 
 
 @dataclass(slots=True)

@@ -20,6 +20,7 @@ from tunesmith_core.datafmt.row_index import Position
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.language_names import language_name
 from tunesmith_core.messages import LISTED, Message, joined
+from tunesmith_core.model_library import context_length
 from tunesmith_core.objectives import FROM_PAIRS, LABELS
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.data import CheckDataSpec
@@ -29,7 +30,7 @@ from tunesmith_engine.desk.copies import MOST_ROWS, Copies, answered_otherwise, 
 from tunesmith_engine.desk.edited import Counted, Edited
 from tunesmith_engine.desk.languages import MOST_CHARACTERS as MOST_LANGUAGE_BYTES
 from tunesmith_engine.desk.languages import LanguageSample, other_languages
-from tunesmith_engine.desk.lengths import Lengths, too_long_message
+from tunesmith_engine.desk.lengths import Lengths, too_long_message, unlearned_message
 from tunesmith_engine.desk.located import locate
 from tunesmith_engine.desk.near import MOST_EVALUATION_ROWS, NearRows, has_library
 from tunesmith_engine.desk.near import MOST_ROWS as MOST_NEAR_ROWS
@@ -149,10 +150,17 @@ class Check:
         self._unusable: list[range] = []
         # Rows that could not be read, are no conversation, are refused by the template, and whose label is false.
         self._num_unread = self._num_errors = self._num_unrendered = self._num_left_out = 0
+        # That the context length leaves nothing of.
+        self._num_unlearned = 0
         self._near, self._languages, self._has_near = NearRows(), LanguageSample(), has_library()
         special = getattr(tokenizer, "all_special_tokens", ())
         self._text_rules = text_rules(special)
-        self._lengths = Lengths(tokenizer, spec.run.data, host.portions) if tokenizer is not None else None
+        self._lengths = None
+        if tokenizer is not None:
+            most = 0
+            with contextlib.suppress(UserError):
+                most = context_length(Path(spec.folder))
+            self._lengths = Lengths(tokenizer, spec.run, host.portions, most)
         self._formats: dict[str, str] = {}
         self._reasons: dict[str, str] = {}
         self._language_counts: dict[str, int] = {}
@@ -444,10 +452,17 @@ class Check:
             return
         with contextlib.suppress(UserError):
             self._lengths.count()
+        num_measured = self._num_rows - len(self._lengths.refused)
+        # A run stops where nothing is left.
+        severity = ERROR if 0 < self._lengths.num_left_out == num_measured else ""
         for each in self._lengths.too_long:
             message = too_long_message(each.num_tokens, self._run.data.context_length)
-            self._problems.add("over-long", self._found(each.row, message))
-            self._named[each.row] = 1
+            self._problems.add("over-long", self._found(each.row, message), severity)
+            self._named[each.row] = self._run.data.overlong != "skip"
+        for each in self._lengths.unlearned:
+            message = unlearned_message(each.num_tokens, self._run.data.context_length)
+            self._problems.add("unlearned", self._found(each.row, message), severity)
+            self._named[each.row] = 0
         for row, said in self._lengths.refused:
             self._problems.add("role-order", self._found(row, said), ERROR)
             self._num_unrendered += 1
@@ -455,6 +470,10 @@ class Check:
         if self._lengths.problem:
             self._problems.add("unwritable", self._found(self._lengths.problem_row, self._lengths.problem.message))
             self._unusable, self._num_unrendered = [range(self._num_rows)], 0
+        else:
+            self._num_unlearned = self._lengths.num_left_out
+            if note := self._lengths.note(num_measured):
+                self._notes.append(note)
         if self._lengths.num_unmeasured:
             num = self._lengths.num_unmeasured
             self._notes.append(Message("Long rows that were not measured: {number:,}.", number=num))
@@ -464,7 +483,7 @@ class Check:
         problems = self._problems
         locate((each for found in problems.found.values() for each in found), self._specs, self._portions)
         num_read = self._num_rows + self._num_unread + self._num_errors
-        num_refused = self._num_unread + self._num_errors + self._num_unrendered
+        num_refused = self._num_unread + self._num_errors + self._num_unrendered + self._num_unlearned
         return {
             "num_rows": num_read + self._num_left_out,
             "num_left_out_rows": self._num_left_out,

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tunesmith_core.datafmt import Layout, Row, to_messages
+from tunesmith_core.datafmt import Conversation, Layout, Row, to_messages, to_preference
+from tunesmith_core.datafmt.formats import PREFERENCE
 from tunesmith_core.datafmt.sniffing import TEMPLATE_TOKENS
 from tunesmith_core.errors import UserError
 from tunesmith_core.messages import Message
+from tunesmith_core.objectives import FROM_LABELS, FROM_PAIRS
 from tunesmith_core.operations.limits import Portions
-from tunesmith_core.spec_sections import DataSpec
+from tunesmith_core.spec import RunSpec
+from tunesmith_engine.data.cuts import Cuts
+from tunesmith_engine.data.prepare import answers_of
 from tunesmith_engine.data.render import Renderer
-from tunesmith_engine.data.tokenising import BATCH_ROWS, Rendered
+from tunesmith_engine.data.tokenising import BATCH_ROWS, Rendered, Tokenised
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -27,7 +33,7 @@ NUM_BINS = 32
 
 @dataclass(slots=True)
 class TooLong:
-    """A row that is longer than the context length."""
+    """A row that is longer than the context length, of a pair by its longer answer."""
 
     row: int
     num_tokens: int
@@ -38,7 +44,10 @@ class Lengths:
     """Token counts of rows.
 
     Attributes:
-        too_long: rows longer than the context length.
+        run: whose data is looked at.
+        most: tokens for which the model is made, 0 when unknown.
+        too_long: rows longer than the context length of which a run learns something.
+        unlearned: of such rows those of which it learns nothing.
         refused: rows that the chat template refuses, with what it says.
         problem: why a run stops at a row, None when it doesn't.
         problem_row: the row.
@@ -46,9 +55,11 @@ class Lengths:
     """
 
     tokenizer: PreTrainedTokenizerBase
-    data: DataSpec
+    run: RunSpec
     portions: Portions
+    most: int = 0
     too_long: list[TooLong] = field(default_factory=list)
+    unlearned: list[TooLong] = field(default_factory=list)
     refused: list[tuple[int, str]] = field(default_factory=list)
     problem: UserError | None = None
     problem_row: int = 0
@@ -58,14 +69,23 @@ class Lengths:
     _stride: int = 1
     _num_long: int = 0
     _longest: int = 0
-    _waiting: list[tuple[int, Rendered]] = field(default_factory=list)
+    _waiting: list[tuple[int, list[Rendered]]] = field(default_factory=list)
+    _cuts: Cuts = field(init=False)
 
     def __post_init__(self) -> None:
-        self._renderer = Renderer(self.tokenizer, self.data, self.portions)
+        data = self.run.data
+        self._renderer = Renderer(self.tokenizer, data, self.portions)
+        self._cuts = Cuts(data.context_length, data.overlong == "split", self.most)
+
+    @property
+    def num_left_out(self) -> int:
+        """How many of the rows a run leaves out."""
+        return len(self.unlearned) + (len(self.too_long) if self.run.data.overlong == "skip" else 0)
 
     def wants(self, row: int, num_bytes: int) -> bool:
         """Return whether the tokens of a row are to be counted."""
-        may_be_long = num_bytes + TEMPLATE_TOKENS + len(self.data.system_prompt) > self.data.context_length
+        data = self.run.data
+        may_be_long = num_bytes + TEMPLATE_TOKENS + len(data.system_prompt) > data.context_length
         if may_be_long and self._num_long >= MOST_LONG:
             self.num_unmeasured += 1
             may_be_long = False
@@ -75,7 +95,8 @@ class Lengths:
     def add(self, number: int, row: Row, layout: Layout, place: str) -> None:
         """Take a row, which can be read as a conversation."""
         try:
-            self._waiting.append((number, self._renderer.render(to_messages(row, layout, place), place)))
+            answers = self._answers(row, layout, place)
+            self._waiting.append((number, [self._renderer.render(each, place) for each in answers]))
         except UserError as error:
             if error.code == "dataset-parse-error":
                 self.refused.append((number, error.message.values.get("problem", error.message)))
@@ -86,19 +107,42 @@ class Lengths:
 
     def count(self) -> None:
         """Count the tokens of the rows that wait."""
-        numbers = [number for number, _ in self._waiting]
-        tokenised = self._renderer.tokenise(rendered for _, rendered in self._waiting)
-        for number, each in zip(numbers, tokenised, strict=True):
-            length = len(each.example.input_ids)
+        tokenised = iter(self._renderer.tokenise(each for _, answers in self._waiting for each in answers))
+        for number, rendered in self._waiting:
+            answers = list(islice(tokenised, len(rendered)))
+            length = max(len(each.example.input_ids) for each in answers)
             self._longest = max(self._longest, length)
-            if length > self.data.context_length:
-                self.too_long.append(TooLong(number, length))
+            if length > self._cuts.limit:
+                (self.too_long if self._learns(answers) else self.unlearned).append(TooLong(number, length))
             if number % self._stride == 0:
                 self._sample[number] = length
         self._waiting.clear()
         while len(self._sample) > MOST_SAMPLES:
             self._stride *= 2
             self._sample = {row: length for row, length in self._sample.items() if row % self._stride == 0}
+
+    def _answers(self, row: Row, layout: Layout, place: str) -> Sequence[Conversation]:
+        if self.run.objective.kind in FROM_PAIRS and layout.format == PREFERENCE:
+            return answers_of(to_preference(row, layout, place))
+        return [to_messages(row, layout, place)]
+
+    def _learns(self, answers: list[Tokenised]) -> bool:
+        """Return whether a run learns something of a longer row, as a run finds it; skipped rows are told as such."""
+        if self.run.data.overlong == "skip" or self.run.objective.kind in FROM_LABELS:
+            return True
+        parts = [[part.example] for part in self._cuts.parts(answers[0])]
+        if len(answers) > 1:
+            parts = [[each.example for each in answers]]
+        for each in answers:
+            self._cuts.cut(each.example)
+        # All of them, because each is counted.
+        learned = [self._cuts.learns(each) for each in parts]
+        return any(learned)
+
+    def note(self, num_rows: int) -> str | None:
+        """Return what a run says of the rows that it leaves out, of so many; None where there are none."""
+        self._cuts.num_judged = num_rows
+        return self._cuts.notes().get("dataset-rows-unlearned")
 
     def histogram(self) -> dict[str, Any]:  # Any: JSON values
         """Return how many rows of the sample have how many tokens."""
@@ -109,10 +153,15 @@ class Lengths:
             "counts": counts.tolist(),
             "num_rows": len(self._sample),
             "longest_tokens": self._longest,
-            "context_length": self.data.context_length,
+            "context_length": self._cuts.limit,
         }
 
 
 def too_long_message(num_tokens: int, limit: int) -> Message:
     """Say how much longer a row is than it may be."""
     return Message("{tokens:,} tokens, more than the context length of {limit:,}.", tokens=num_tokens, limit=limit)
+
+
+def unlearned_message(num_tokens: int, limit: int) -> Message:
+    """Say of a row that all it teaches is beyond the context length."""
+    return Message("{tokens:,} tokens, and nothing to learn in the first {limit:,}.", tokens=num_tokens, limit=limit)

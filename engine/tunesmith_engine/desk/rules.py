@@ -44,6 +44,7 @@ _ALL = (
     Rule("equal-pair", WARNING, Message("Preference pairs with equal answers"), (SKIP, KEEP)),
     Rule("half-pair", WARNING, Message("Preference pairs without a worse answer"), (KEEP, SKIP)),
     Rule("swapped-pair", WARNING, Message("Preference pairs that another row has the other way round"), (KEEP,)),
+    Rule("unlearned", WARNING, Message("Rows with nothing to learn within the context length"), (KEEP,)),
     Rule("over-long", WARNING, Message("Rows longer than the context length"), (TRUNCATE, SPLIT, DROP)),
     Rule("exact-duplicate", WARNING, Message("Rows that occur more than once"), (SKIP, KEEP)),
     Rule("other-answer", NOTE, Message("Questions that another row answers differently"), (KEEP,)),
@@ -76,6 +77,8 @@ def action_of(rule: Rule, severity: str, *, skips_bad_rows: bool, overlong: str)
         return SKIP if skips_bad_rows and SKIP in rule.actions else STOP
     if rule.severity == ERROR:
         return KEEP
+    if rule.name == "unlearned":
+        return DROP
     if rule.name == "over-long":
         return {"truncate": TRUNCATE, "split": SPLIT}.get(overlong, DROP)
     return rule.actions[0]

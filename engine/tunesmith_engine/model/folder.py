@@ -86,6 +86,28 @@ def padding_id(tokenizer: Any, config: Any) -> int:  # Any: a transformers token
     return 0
 
 
+def check_token_ids(highest: int, tokenizer: Any, rows: int, folder: Path) -> None:  # Any: a transformers tokenizer
+    """Refuse tokens that the model has no embedding for: a GPU would fail without saying why.
+
+    Args:
+        highest: number of a token in the data.
+        tokenizer: says what it stands for.
+        rows: for how many tokens the model has an embedding.
+        folder: of the model, named in the error.
+
+    Raises:
+        UserError: `model-files-missing-or-corrupt`.
+    """
+    if highest >= rows:
+        raise refused(
+            folder,
+            "{path}: the tokenizer gives {token!r} the number {number}, but the model knows only {rows} tokens.",
+            token=str(tokenizer.convert_ids_to_tokens(highest)),
+            number=highest,
+            rows=rows,
+        )
+
+
 def num_rows(config: Any) -> int:  # Any: transformers' config of a model
     """Return for how many tokens a model has an embedding."""
     return int(config.get_text_config().vocab_size)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,15 @@ from transformers.utils.logging import disable_progress_bar
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message
 from tunesmith_core.model_config import check_size, unknown_type
-from tunesmith_core.model_folder import INDEX_NAME, read_layout
+from tunesmith_core.model_folder import read_layout
 from tunesmith_core.model_json import read_object
 from tunesmith_core.packed_weights import QUANTIZED_KEYS, Layout, format_of, is_kept, settings_of
 from tunesmith_core.position_limits import too_long
 from tunesmith_engine.device import Compute
+from tunesmith_engine.model.complete import check_complete, check_finite, not_finite
 from tunesmith_engine.model.expert_places import HostRoom
 from tunesmith_engine.model.folder import num_rows
-from tunesmith_engine.model.foreign import reading, refused
+from tunesmith_engine.model.foreign import reading
 from tunesmith_engine.model.heads import NAME as HEAD_NAME
 from tunesmith_engine.model.heads import Head, kind_of_model
 from tunesmith_engine.model.packed import StoredWeights
@@ -35,7 +37,11 @@ from tunesmith_engine.model.patches import (
 )
 from tunesmith_engine.model.quant import calculate_in, int8_config, never_pack_for_the_cpu, nf4_config
 from tunesmith_engine.model.row_lengths import learned_positions
-from tunesmith_engine.model.targets import is_of_adapter
+
+logger = logging.getLogger(__name__)
+
+HEAD_WEIGHTS = frozenset({f"{HEAD_NAME}.weight", f"{HEAD_NAME}.bias"})
+"""Missing in every base model, because a head gets its first numbers from `Head.begin`."""
 
 REMOVED_CONFIG_KEYS = ("auto_map", "trust_remote_code", "custom_pipelines", "attn_implementation")
 """Keys by which a model folder could name code or kernels to load."""
@@ -127,12 +133,10 @@ def load_model(
     never_reserve_weights_in_one_piece()
     disable_progress_bar()
     layout = read_layout(folder)
-    shapes = {name: weight.shape for name, weight in layout.weights.items()}
     kind = "nf4" if four_bit else "int8" if eight_bit else "none"
     kept = _kept(folder, kind)
     config = _config_of(folder, compute, head, kept)
-    # Again, with what the config leaves to its class.
-    check_size(folder / "config.json", vars(config.get_text_config()), sum(map(math.prod, shapes.values())))
+    _check_size(folder, config, layout)
     arguments = _arguments(compute, kind, None if kept else config.model_type)
     if four_bit:
         # Not imported where nothing is packed.
@@ -153,14 +157,53 @@ def load_model(
             model, info = _read(kind_of_model(head), folder, config, "eager", arguments, unpacking)
     if head:
         head.begin(model, folder)
-        info["missing_keys"] -= {f"{HEAD_NAME}.weight", f"{HEAD_NAME}.bias"}
-    _check_complete(folder, model, info, layout)
+        info["missing_keys"] -= HEAD_WEIGHTS
+    check_complete(folder, model, info, layout)
+    check_finite(folder, model, layout)
     if kept:
         calculate_in(model, compute.dtype)
     if four_bit:
         packed_experts.unpack_when_read(model, compute.dtype)
     never_pack_for_the_cpu(model)
     return model.requires_grad_(False)
+
+
+def check_weights(folder: Path, head: Head | None = None) -> None:
+    """Refuse a model folder as `load_model` does whose files hold other weights than the model has, reading headers.
+
+    Args:
+        folder: of the model.
+        head: that takes the place of its output layer, if any.
+
+    Raises:
+        UserError: `model-files-missing-or-corrupt`, and what `load_config` and `read_layout` find.
+    """
+    disable_progress_bar()
+    layout, config = read_layout(folder), load_config(folder)
+    _check_size(folder, config, layout)
+    kind = kind_of_model(head)
+    if type(config) not in kind._model_mapping:
+        # Another refusal, which comes with the labels.
+        return
+    weights = {name: torch.empty(weight.shape, dtype=torch.bfloat16, device="meta")
+               for name, weight in layout.weights.items()}  # fmt: skip
+    arguments = _arguments(Compute(torch.device("meta"), torch.bfloat16, "", 1), "none", None)
+    try:
+        # Attention has no weights of its own, and every architecture has this one.
+        model, info = _model_of(kind, config, weights, "eager", arguments)
+    except Exception:
+        # Nothing that is known of the files: numbers may be asked for, of which there are none.
+        logger.info("%s: the weights could not be checked before they are loaded", folder, exc_info=True)
+        return
+    if head:
+        info["missing_keys"] -= HEAD_WEIGHTS
+    check_complete(folder, model, info, layout)
+
+
+def _check_size(folder: Path, config: Any, layout: Layout) -> None:  # Any: transformers' config of this model
+    """Check sizes again, with what config.json leaves to the class of the model."""
+    num_numbers = sum(math.prod(weight.shape) for weight in layout.weights.values())
+    check_size(folder / "config.json", vars(config.get_text_config()), num_numbers)
 
 
 def _arguments(compute: Compute, kind: str, packs: str | None) -> dict[str, Any]:  # Any: of `from_pretrained`
@@ -177,12 +220,12 @@ def _arguments(compute: Compute, kind: str, packs: str | None) -> dict[str, Any]
         "trust_remote_code": False,
         "local_files_only": True,
         "output_loading_info": True,
-        # Refused by `_check_complete`, by name.
+        # Refused by `check_complete`, by name.
         "ignore_mismatched_sizes": True,
     }
     if packs is not None and kind != "none":
         arguments["quantization_config"] = nf4_config(compute.dtype, packs) if kind == "nf4" else int8_config(packs)
-    if kind != "none" or compute.device.type == "cuda":
+    if kind != "none" or compute.device.type != "cpu":
         arguments["device_map"] = {"": compute.device}
     return arguments
 
@@ -230,16 +273,24 @@ def _read(
     if unpacking is None:
         model, info = kind.from_pretrained(folder, config=config, attn_implementation=attention, **arguments)
         return model, info
-    # transformers takes either files or weights, and for weights the class of the model itself.
-    own = _get_model_class(config, kind._model_mapping)
     layout, compute = unpacking
     with StoredWeights(folder, layout, compute.dtype, compute.device) as weights:
-        model, info = own.from_pretrained(
-            None, config=config, attn_implementation=attention, state_dict=weights.lazy(), **arguments
-        )
+        model, info = _model_of(kind, config, weights.lazy(), attention, arguments)
     model.name_or_path = model.config._name_or_path = str(folder)
     if (folder / "generation_config.json").is_file():
         model.generation_config = GenerationConfig.from_pretrained(folder, local_files_only=True)
+    return model, info
+
+
+def _model_of(
+    kind: Any, config: Any, weights: Mapping[str, Any], attention: str, arguments: Mapping[str, Any]
+) -> tuple[Any, dict[str, Any]]:  # Any: as in `_read`; weights are tensors, or are read when they are taken
+    """Return what `_read` does, of a model of these weights."""
+    # transformers takes either files or weights, and for weights the class of the model itself.
+    own = _get_model_class(config, kind._model_mapping)
+    model, info = own.from_pretrained(
+        None, config=config, attn_implementation=attention, state_dict=weights, **arguments
+    )
     return model, info
 
 
@@ -247,76 +298,6 @@ def _check_generation_config(folder: Path) -> None:
     if (folder / "generation_config.json").is_file():
         with reading(folder / "generation_config.json", "the settings can't be used"):
             GenerationConfig.from_pretrained(folder, local_files_only=True)
-
-
-def _check_complete(folder: Path, model: Any, info: dict[str, Any], layout: Layout) -> None:  # Any: sets of names
-    """Refuse weights that don't fit; transformers would go on with random numbers, or without what has no place."""
-    if info["mismatched_keys"]:
-        name, held, wanted = min(info["mismatched_keys"])
-        raise refused(
-            _file_of(name, folder, layout),
-            "{path}: the weight {name} has the shape {held}. By config.json it would be {wanted}.",
-            name=name,
-            held=list(held),
-            wanted=list(wanted),
-        )
-    if missing := sorted(info["missing_keys"]):
-        raise refused(
-            _file_of(missing[0], folder, layout),
-            "{path}: {num_missing} weights are missing, such as {name}.",
-            num_missing=len(missing),
-            name=missing[0],
-        )
-    shapes = {name: weight.shape for name, weight in layout.weights.items()}
-    if left_out := sorted(name for name in info["unexpected_keys"] if _has_a_place(name, shapes.get(name), model)):
-        raise refused(
-            _file_of(left_out[0], folder, layout),
-            "{path}: {num_left_out} weights have no place in a model of these settings, such as {name}.",
-            num_left_out=len(left_out),
-            name=left_out[0],
-        )
-    embedding = model.get_input_embeddings().weight
-    for name, weight in model.named_parameters():
-        # Other matrices would take long, and show in the first prediction, which reads every number of them.
-        looked_at = weight.dim() == 1 or weight is embedding
-        if looked_at and weight.is_floating_point() and not bool(weight.sum(dtype=torch.float32).isfinite()):
-            raise _not_finite(name, folder, layout)
-
-
-def _not_finite(name: str, folder: Path, layout: Layout) -> TunesmithError:
-    path = _file_of(name, folder, layout)
-    return refused(path, "{path}: the weight {name} holds NaN or infinite numbers.", name=name)
-
-
-def _file_of(name: str, folder: Path, layout: Layout) -> Path:
-    """Return the file that holds a weight; where none has it by this name, the one that lists all of them."""
-    holder = next((file for file, weights in layout.files.items() if name in weights), None)
-    return folder / (holder or (INDEX_NAME if len(layout.files) > 1 else next(iter(layout.files))))
-
-
-def _has_a_place(name: str, shape: tuple[int, ...] | None, model: torch.nn.Module) -> bool:
-    """Return whether a weight that transformers left out belongs to a part that the model has.
-
-    Many files hold more than the language model: towers for images, heads for further tokens, tables that are computed
-    today. A bias of a layer that has a weight, or one more norm inside a layer, is another matter.
-    """
-    module, _, role = name.rpartition(".")
-    if role not in ("weight", "bias"):
-        return False
-    outer = module.rpartition(".")[0]
-    inside = _module(outer, model) is not None and any(part.isdigit() for part in outer.split("."))
-    return _holds_weights(_module(module, model)) or (inside and shape is not None and len(shape) in (1, 2))
-
-
-def _module(name: str, model: torch.nn.Module) -> torch.nn.Module | None:
-    try:
-        return model.get_submodule(name)
-    except AttributeError:
-        return None
-
-
-def _holds_weights(module: torch.nn.Module | None) -> bool:
-    return module is not None and any(True for _ in module.parameters(recurse=False))
 
 
 def check_predicts(model: Any, compute: Compute, input_ids: torch.Tensor, folder: Path) -> None:  # Any: a model
@@ -344,36 +325,13 @@ def check_predicts(model: Any, compute: Compute, input_ids: torch.Tensor, folder
     for name, weight in model.named_parameters():
         if weight.is_floating_point() and not bool(weight.isfinite().all()):
             name = name.removeprefix("base_model.model.").replace(".base_layer", "")
-            raise _not_finite(name, folder, read_layout(folder))
+            raise not_finite(name, folder, read_layout(folder))
     raise TunesmithError(
         "nan-loss",
         "{folder}: the base model predicts NaN, before any training.",
         hint="Check the numbers in config.json, choose float32 as number format, or download the model again.",
         folder=folder,
     )
-
-
-def check_token_ids(used: Collection[int], tokenizer: Any, config: Any, folder: Path) -> None:  # Any: of transformers
-    """Refuse tokens that the model has no embedding for: a GPU would fail without saying why.
-
-    Args:
-        used: numbers of tokens in the data.
-        tokenizer: says what they stand for.
-        config: of the model.
-        folder: of the model, named in the error.
-
-    Raises:
-        UserError: `model-files-missing-or-corrupt`.
-    """
-    rows = num_rows(config)
-    if used and max(used) >= rows:
-        raise refused(
-            folder,
-            "{path}: the tokenizer gives {token!r} the number {number}, but the model knows only {rows} tokens.",
-            token=str(tokenizer.convert_ids_to_tokens(max(used))),
-            number=max(used),
-            rows=rows,
-        )
 
 
 def check_row_lengths(longest_tokens: int, model: PreTrainedModel, folder: Path) -> None:
@@ -388,6 +346,9 @@ def check_row_lengths(longest_tokens: int, model: PreTrainedModel, folder: Path)
 
 def num_parameters(model: torch.nn.Module) -> int:
     """Return the number of parameters without adapters; packed 4-bit weights count as what they stand for."""
+    # PEFT takes seconds to import, for which `check_weights` would wait.
+    from tunesmith_engine.model.targets import is_of_adapter
+
     total = 0
     for name, parameter in model.named_parameters():
         if is_of_adapter(name) or ".modules_to_save." in name or ".trainable_tokens_delta." in name:

@@ -90,11 +90,15 @@ def growth_of(folder: Path, spec: RunSpec) -> Growth | None:
     pieces = [tokenizer(word, add_special_tokens=False)["input_ids"] for word in words]
     add_words(tokenizer, words)
     numbers = tokenizer.convert_tokens_to_ids(list(words))
-    needed = max(present, *(number + 1 for number in numbers))
-    if needed > present and present % ALIGNMENT == 0:
-        needed = -(-needed // ALIGNMENT) * ALIGNMENT
+    needed = rows_with(present, numbers)
     rows = sorted({*numbers, *range(present, needed)})
     return Growth(needed, dict(zip(numbers, pieces, strict=True)), tuple(rows))
+
+
+def rows_with(present: int, numbers: Sequence[int]) -> int:
+    """Return the rows of a table that has new words, which are so many tokens as it had and these."""
+    needed = max(present, *(number + 1 for number in numbers))
+    return -(-needed // ALIGNMENT) * ALIGNMENT if needed > present and present % ALIGNMENT == 0 else needed
 
 
 def words_of(spec: RunSpec) -> list[str]:

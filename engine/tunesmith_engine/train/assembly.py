@@ -17,9 +17,9 @@ from tunesmith_core.trained_parts import FULL
 from tunesmith_engine.data import Example, PreparedData
 from tunesmith_engine.device import Compute
 from tunesmith_engine.methods import Method, method_of
-from tunesmith_engine.model.folder import load_tokenizer, model_folder, padding_id
+from tunesmith_engine.model.folder import check_token_ids, load_tokenizer, model_folder, num_rows, padding_id
 from tunesmith_engine.model.initial_values import StillHalf, begin, has_still_half
-from tunesmith_engine.model.load import check_predicts, check_row_lengths, check_token_ids, load_config
+from tunesmith_engine.model.load import check_predicts, check_row_lengths, load_config
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.model.vocabulary import growth_of, words_of
 from tunesmith_engine.preparation import Preparation
@@ -111,8 +111,8 @@ def make_parts(
         # What the data is found to hold belongs to the model from here on.
         spec = replace(spec, objective=replace(spec.objective, classes=data.classes))
     examples = (*data.train, *data.eval)
-    used = {int(sequence.input_ids.max()) for example in examples for sequence in example.sequences}
-    check_token_ids(used, tokenizer, config, folder)
+    highest = max(int(sequence.input_ids.max()) for example in examples for sequence in example.sequences)
+    check_token_ids(highest, tokenizer, num_rows(config), folder)
     if not enter("model"):
         return None
     model = method.load(folder, spec, compute)

@@ -104,6 +104,8 @@ class ExportForm(QWidget):
         column.addWidget(self._build_hub())
         column.addStretch(1)
         self.format.changed.connect(lambda _value: self._choose())
+        self._was_chosen = False
+        self.format.changed.connect(self._note_choice)
         for combo in (self.type, self.saved):
             combo.currentIndexChanged.connect(lambda _place: self._choose())
         self._choose()
@@ -169,6 +171,17 @@ class ExportForm(QWidget):
             box.toggled.connect(lambda _on: self._choose())
         self.hub_id.textChanged.connect(lambda _text: self._choose())
         return holder
+
+    def _note_choice(self, _value: str) -> None:
+        self._was_chosen = True
+
+    def refuse_gguf(self, error: TunesmithError) -> None:
+        """Tell why the model can't become a GGUF file, and propose another format unless the person chose one."""
+        self.missing.setText(core_text(error.message))
+        self.missing.show()
+        others = [each for each in self.draft.facts.formats if "gguf" not in each]
+        if others and not self._was_chosen:
+            self.format.set_value(others[0])
 
     def set_parent_folder(self, folder: Path) -> None:
         """Make the folder of the export in another one."""

@@ -32,6 +32,7 @@ from tunesmith_core.operations.kinds.export import ExportFormat, ExportSpec, Ggu
 from tunesmith_core.other_programs import find_lm_studio, find_ollama, ollama_name
 from tunesmith_core.packed_weights import Layout
 from tunesmith_core.runs import Run, display_name
+from tunesmith_core.spec import RunSpec
 from tunesmith_core.trained_parts import FULL
 from tunesmith_gui.tr import core_text, fill, number, size, translate
 
@@ -51,6 +52,7 @@ class Facts:
     """What is known of a run before it is exported.
 
     Attributes:
+        spec: of the run.
         saved: trained weights to choose from.
         sizes: see `whole_sizes`.
         recommended: type of a GGUF file.
@@ -63,6 +65,7 @@ class Facts:
     """
 
     run: Run
+    spec: RunSpec
     name: str
     saved: list[Saved]
     sizes: Mapping[str, int]
@@ -106,6 +109,7 @@ def look(run: Run) -> Facts:
     left_out = (*_left_out(spec.adapter.kind, without_gguf), *(["merged"] if without_merged else []))
     return Facts(
         run,
+        spec,
         display_name(run),
         saved,
         sizes,

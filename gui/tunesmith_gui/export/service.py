@@ -8,15 +8,20 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal
 
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.exports import FORMATS
 from tunesmith_core.operations.folder import OperationState, OperationStatus
 from tunesmith_core.operations.kind import AbsolutePath, Kind
-from tunesmith_core.operations.kinds.export import EXPORT, ExportFormat, ExportSpec
+from tunesmith_core.operations.kinds.export import EXPORT, GGUF_CHECK, ExportFormat, ExportSpec
 from tunesmith_core.operations.kinds.hub import PUSH, PushSpec
 from tunesmith_core.operations.runner import Outcome
 from tunesmith_core.protocol import Event
+from tunesmith_core.spec import RunSpec
 from tunesmith_gui.export.model import Push
 from tunesmith_gui.services.operation import OperationTask
 from tunesmith_gui.tr import translate
+
+UNSUPPORTED = "export-unsupported"
+"""The code of what the engine can't export."""
 
 MakeTask = Callable[[Kind, Any, QObject], OperationTask]  # Any: the spec of the kind
 
@@ -127,6 +132,17 @@ class ExportService(QObject):
         """Return the formats that the engine has said it can't export a run in, by the run's folder."""
         return frozenset(name for folder, name in self._refused if folder == run)
 
+    def check_gguf(self, run: str, spec: RunSpec, owner: QObject) -> OperationTask:
+        """Begin to look whether a run, by its folder, can become a GGUF file; `failed` of the task tells why not."""
+        task = self._make_task(GGUF_CHECK, spec, owner)
+        task.failed.connect(lambda error: self._take_refusal(run, error))
+        task.start()
+        return task
+
+    def _take_refusal(self, run: str, error: TunesmithError) -> None:
+        if error.code == UNSUPPORTED:
+            self._refused |= {(run, each) for each in FORMATS if "gguf" in each}
+
     def live(self) -> list[Export]:
         """Return those that have not ended."""
         return [each for each in self._exports.values() if each.live]
@@ -156,7 +172,7 @@ class ExportService(QObject):
             each.task.abandon()
 
     def _end(self, export: Export) -> None:
-        if export.error is not None and export.error.code == "export-unsupported":
+        if export.error is not None and export.error.code == UNSUPPORTED:
             self._refused.add((export.spec.run, export.spec.format))
         self.changed.emit()
         if export.canceled:

@@ -19,9 +19,10 @@ from tunesmith_gui.context import Context
 from tunesmith_gui.export.form import ExportForm
 from tunesmith_gui.export.model import Facts, look, progress_words
 from tunesmith_gui.export.outcome import Outcome, Refusal
-from tunesmith_gui.export.service import Export
+from tunesmith_gui.export.service import UNSUPPORTED, Export
 from tunesmith_gui.page import Page
 from tunesmith_gui.plain_text import window_title
+from tunesmith_gui.services.operation import OperationTask
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill
 from tunesmith_gui.widgets.announcer import Announcer
@@ -47,6 +48,7 @@ class ExportSheet(QDialog):
 
     Attributes:
         form: the choices, between a look at the run and the start.
+        check: looks whether the proposed GGUF file can be written, None before.
         outcome: how the export ended that is shown.
 
     Signals:
@@ -64,6 +66,7 @@ class ExportSheet(QDialog):
         self._fresh = False
         self.form: ExportForm | None = None
         self.outcome: QWidget | None = None
+        self.check: OperationTask | None = None
         self._announcer = Announcer(self)
         column = QVBoxLayout(self)
         column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 2)
@@ -147,13 +150,21 @@ class ExportSheet(QDialog):
             return
         # A page may have been asked before it knew the name.
         self._set_name(facts.name)
-        self.form = ExportForm(facts, self._context.exports.refused(str(self._run.path)), self)
+        refused = self._context.exports.refused(str(self._run.path))
+        self.form = ExportForm(facts, refused, self)
+        if self.form.draft.format == "gguf" and facts.base_problem is None:
+            self.check = self._context.exports.check_gguf(str(self._run.path), facts.spec, self.form)
+            self.check.failed.connect(self._take_refusal)
         self.form.changed.connect(self._on_choice)
         self.form.restore_asked.connect(self._restore_base)
         self._fresh = True
         self._show(self.form, self.copy_command, self.start)
         self.start.setDefault(True)
         self._on_choice()
+
+    def _take_refusal(self, error: TunesmithError) -> None:
+        if self.form is not None and error.code == UNSUPPORTED:
+            self.form.refuse_gguf(error)
 
     def _restore_base(self) -> None:
         Job.start(self, lambda: restore_base(self._run), lambda _nothing: self._ask(), self._take_problem)
@@ -191,7 +202,7 @@ class ExportSheet(QDialog):
             self._progress.show_export(export)
         elif export.error is not None:
             # The choices come with the first format that was not refused.
-            is_left = export.error.code == "export-unsupported" and export.spec.format == "gguf"
+            is_left = export.error.code == UNSUPPORTED and export.spec.format == "gguf"
             actions = ((self.tr("Export the merged model…"), self._ask),) if is_left else ()
             self._show_end(Refusal(export.error, self, actions), core_text(export.error.title))
         elif export.answer is not None:

@@ -25,7 +25,6 @@ from tunesmith_core.unmatched_names import unmatched
 from tunesmith_gui.background import Latest
 from tunesmith_gui.new_run.form import BY_REWARD, NewRunForm
 from tunesmith_gui.new_run.hub_look import HubLook, Offered
-from tunesmith_gui.new_run.lengths_look import LengthsLook
 from tunesmith_gui.new_run.looks import (
     UNMEASURED,
     HardwareCache,
@@ -38,6 +37,7 @@ from tunesmith_gui.new_run.looks import (
     make_plan,
     take_survey,
 )
+from tunesmith_gui.new_run.rested_look import lengths_look, weights_look
 from tunesmith_gui.new_run.setting_paths import OBJECTIVE, SOURCES
 from tunesmith_gui.services.data_facts import NUM_SNIFFED_ROWS, DataFacts, look_at_data
 
@@ -86,9 +86,11 @@ class NewRunFacts(QObject):
         self._notes: tuple[str, ...] = ()
         self._lengths: tuple[Mapping[str, int], ...] = ()
         self._learns_nothing = self._is_too_long = False
-        self._lengths_look = LengthsLook(self)
+        self._is_blamed = self._is_blamed_for_rows = False
+        self._lengths_look, self._weights_look = lengths_look(self), weights_look(self)
         self._lengths_look.found.connect(self.know_preview)
         self._lengths_look.failed.connect(self._on_unmeasured)
+        self._weights_look.failed.connect(self._on_refused)
         self._wants_suggestion = False
         self._hardware_cache = HardwareCache()
         self._hub = HubLook(self)
@@ -104,6 +106,9 @@ class NewRunFacts(QObject):
     def refresh(self) -> None:
         """Looks again at everything: the page came to the front. What was measured holds while the data is the same."""
         self._surveys.ask(lambda: take_survey(self._hardware_cache), self._take_survey)
+        if self._is_blamed:
+            self._forget_preview()  # its files may be others by now
+            self._forget_blame()
         self._ask_model()
         self._data_timer.start(0)
         self._plan_timer.start()
@@ -118,6 +123,9 @@ class NewRunFacts(QObject):
         self._rows_look = RowsLook.of(answer)
         self._learns_nothing = answer.get("nothing_left") is not None
         self._is_too_long = answer.get("too_long") is not None
+        if unknown := answer.get("unknown_token"):
+            self._is_blamed_for_rows = True
+            self._blame(TunesmithError.from_dict(unknown))
         self._notes = tuple(answer.get("notes", ()))
         self._lengths = tuple(answer["histogram"])
         self._plan_timer.start()
@@ -220,6 +228,8 @@ class NewRunFacts(QObject):
             return
         if section in ("", "model", "data", "objective"):
             self._forget_preview()
+        if path in ("", "model.path", "model.revision") or section == "objective":
+            self._forget_blame()
         if path in ("", "model.path", "model.revision"):
             self._ask_model()
         if self.data is None or self.data.path != self._form.value(DATA):
@@ -239,6 +249,23 @@ class NewRunFacts(QObject):
         else:
             self._plan_timer.start()
 
+    def _on_refused(self, error: object) -> None:
+        if isinstance(error, UserError):  # anything else is no fault of the model
+            self._blame(error)
+
+    def _blame(self, error: TunesmithError) -> None:
+        """The training environment found what a run would refuse of the chosen model."""
+        if self.model is not None:
+            self._is_blamed = True
+            self._take_model(ModelFacts(self.model.path, error=error))
+
+    def _forget_blame(self) -> None:
+        """What the training environment said of the model is about other files, rows or another objective."""
+        self._weights_look.ask(None)
+        if self._is_blamed:
+            self._is_blamed = self._is_blamed_for_rows = False
+            self._ask_model()
+
     def _on_unmeasured(self) -> None:
         self._plan_timer.start()
 
@@ -253,6 +280,8 @@ class NewRunFacts(QObject):
         self._notes, self._lengths = (), ()
         self._rows_look = RowsLook()
         self._learns_nothing = self._is_too_long = False
+        if self._is_blamed_for_rows:
+            self._forget_blame()
 
     def _compare_names(self) -> None:
         """Tells the form which settings name what the model certainly does not have."""
@@ -424,7 +453,7 @@ class NewRunFacts(QObject):
             notes = (*facts.notes, *self._notes)
             facts = replace(facts, notes=notes, lengths=self._lengths, longest_tokens=self.longest_tokens)
         self.plan = facts
-        self._look_at_lengths()
+        self._look_closer()
         if self.plan is not None:
             self.plan = replace(self.plan, is_measuring=self._lengths_look.is_looking)
         verdict = facts.verdict if facts else ""
@@ -433,9 +462,11 @@ class NewRunFacts(QObject):
         self._form.surroundings.does_not_fit = verdict == "exceeds"
         self.plan_changed.emit()
 
-    def _look_at_lengths(self) -> None:
-        """Has the rows made into tokens where that may change the plan and nobody has looked: only then it is worth a
-        process.
+    def _look_closer(self) -> None:
+        """Has the model's weights looked at, and the rows made into tokens where that may change the plan and nobody
+        has looked: only then it is worth a process.
         """
         is_ready = self.plan is not None and self.survey is not None and self.survey.environment_problem is None
         self._lengths_look.ask(self._form.spec if is_ready and not self._lengths and self._may_leave_out else None)
+        if is_ready:
+            self._weights_look.ask(self._form.spec)

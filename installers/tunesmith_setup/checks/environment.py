@@ -26,6 +26,15 @@ FILES_TITLES = {
     LAUNCHER_POINTER: Message("Files of the launcher environment"),
     TRAINING_POINTER: Message("Files of the training environment"),
 }
+NOT_INSTALLED = {
+    LAUNCHER_POINTER: (Message("Not installed on this computer."), Message("Install Tunesmith")),
+    TRAINING_POINTER: (
+        Message("The training environment is not installed."),
+        Message("Install the training environment"),
+    ),
+}
+"""What is said of an environment that was never built, and the label of the step that builds it."""
+
 FULL_EVERY_S = 7 * 24 * 3600
 NUM_SHOWN = 20
 
@@ -66,15 +75,25 @@ def missing(pointer: str) -> Finding | None:
     folder = repair.pointed_folder(pointer)
     if folder is not None and folder.is_dir():
         return None
-    if folder is None and not any(paths.envs_dir().glob(f"{pointer.partition('.')[0]}-*")):
-        fix = Fix("Install Tunesmith", "retry", automatic=False, needs_network=True)
-        return Finding(State.FAILED, "Not installed on this computer.", "environment-missing", fix=fix)
-    gone = (
-        Message("{folder} is missing.", folder=folder)
-        if folder
-        else Message("{path} can't be read.", path=paths.envs_dir() / pointer)
-    )
-    return Finding(State.FAILED, gone, "environment-missing", fix=_repair_fix())
+    if folder is not None:
+        gone = Message("{folder} is missing.", folder=folder)
+        return Finding(State.FAILED, gone, "environment-missing", fix=_repair_fix())
+    if complete := repair.complete_folders(pointer):
+        unused = Message(
+            "{path} names no environment. Installed, but not in use: {name}.",
+            path=paths.envs_dir() / pointer,
+            name=complete[0].name,
+        )
+        fix = Fix(Message("Use {name}", name=complete[0].name), "repair-environment")
+        return Finding(State.FAILED, unused, "environment-missing", fix=fix)
+    words, label = NOT_INSTALLED[pointer]
+    fix = Fix(label, "retry", automatic=False, needs_network=True)
+    return Finding(State.FAILED, words, "environment-missing", fix=fix)
+
+
+def is_uninstalled(finding: Finding) -> bool:
+    """Return whether it is the installation of an environment that is missing, which no repair does."""
+    return finding.code == "environment-missing" and finding.fix is not None and not finding.fix.automatic
 
 
 class EnvironmentPython(Check):

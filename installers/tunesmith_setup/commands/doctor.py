@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from tunesmith_core import terminal
+from tunesmith_core.environments import TRAINING_POINTER
 from tunesmith_core.errors import EXIT_DONE, EnvironmentProblem
-from tunesmith_core.messages import Message
-from tunesmith_core.setup_messages import State
+from tunesmith_core.messages import Message, joined
+from tunesmith_core.setup_messages import Finding, State
 from tunesmith_setup import checks, probe
 from tunesmith_setup.checks.base import verify_all
+from tunesmith_setup.checks.environment import NAMES, is_uninstalled
 from tunesmith_setup.progress import add_argument, chosen, duration_text
 
 PROBE_TIMEOUT_S = 10.0
@@ -40,18 +43,29 @@ def run(arguments: argparse.Namespace) -> int:
         answer = {"findings": [asdict(finding) for finding in findings], "machine": machine.to_dict()}
         terminal.say_json({"ok": code == EXIT_DONE, "seconds": seconds} | answer)
     else:
-        progress.line(closing(len(findings), num_faults, seconds))
+        progress.line(closing(findings, seconds))
     return code
 
 
-def closing(num_checks: int, num_faults: int, seconds: float) -> str:
+def closing(findings: Sequence[Finding], seconds: float) -> str:
     """Return the last line for the person: how many faults, and what to do."""
-    took = duration_text(seconds)
-    if not num_faults:
+    took, num_checks = duration_text(seconds), len(findings)
+    faults = [finding for finding in findings if finding.state is State.FAILED]
+    if not faults:
         return Message("No problems found ({num_checks} checks in {time}).", num_checks=num_checks, time=took)
-    return Message(
-        "Problems found: {num_faults} ({num_checks} checks in {time}). To repair them: tunesmith repair",
-        num_faults=num_faults,
+    counted = Message(
+        "Problems found: {num_faults} ({num_checks} checks in {time}).",
+        num_faults=len(faults),
         num_checks=num_checks,
         time=took,
     )
+    uninstalled = [finding for finding in faults if is_uninstalled(finding)]
+    only_training = all(finding.id.startswith(NAMES[TRAINING_POINTER]) for finding in uninstalled)
+    command = "tunesmith install" + (" --training-only" if only_training else "")
+    to_repair = Message("To repair them: {command}", command="tunesmith repair")
+    if not uninstalled:
+        return joined([counted, to_repair])
+    counted = joined([counted, Message("To install what is missing: {command}", command=command)])
+    if len(faults) == len(uninstalled):
+        return counted
+    return joined([counted, Message("To repair the others: {command}", command="tunesmith repair")], "\n")

@@ -41,6 +41,14 @@ def pointed_folder(pointer: str) -> Path | None:
     return paths.envs_dir() / name if name and "\0" not in name else None
 
 
+def complete_folders(pointer: str) -> list[Path]:
+    """Return the environments of a pointer's kind that were built to their end, the newest first."""
+    kind = pointer.partition(".")[0]
+    complete = [path.parent for path in paths.envs_dir().glob(f"{kind}-*/{MANIFEST}")]
+    complete = [folder for folder in complete if STAGING_PATTERN.search(folder.name) is None]
+    return sorted(complete, key=lambda folder: folder.stat().st_mtime, reverse=True)
+
+
 def starts(folder: Path) -> bool | None:
     """Return whether the Python of an environment starts; None when it did not answer in time."""
     # -S: a stray .pth must not run while the interpreter itself is looked at.
@@ -114,10 +122,7 @@ class RepairSteps:
                 break
         if self.folder is not None and self.folder.is_dir():
             return
-        kind = self.pointer.partition(".")[0]
-        complete = [path.parent for path in paths.envs_dir().glob(f"{kind}-*/{MANIFEST}")]
-        complete = [folder for folder in complete if STAGING_PATTERN.search(folder.name) is None]
-        for folder in sorted(complete, key=lambda folder: folder.stat().st_mtime, reverse=True):
+        for folder in complete_folders(self.pointer):
             if is_sound(folder):
                 files.atomic_write_text(paths.envs_dir() / self.pointer, f"{folder.name}\n")
                 self.progress.note(Message("Using {name} again", name=folder.name))

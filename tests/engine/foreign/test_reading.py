@@ -17,10 +17,12 @@ from tests.engine.causal_types import write_model
 from tests.tiny_model import write_chats
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.spec import RunSpec
+from tunesmith_engine.data.preview import preview
 from tunesmith_engine.failures import translate
+from tunesmith_engine.model import load
 from tunesmith_engine.model.folder import load_tokenizer
 from tunesmith_engine.model.foreign import reading
-from tunesmith_engine.operations import check
+from tunesmith_engine.operations import check, check_model
 
 MakeSpec = Callable[..., RunSpec]
 CORRUPT = "model-files-missing-or-corrupt"
@@ -165,10 +167,44 @@ def test_weights_that_do_not_fit_are_named(
     tiny_spec: MakeSpec, own_model: Path, change: Callable[[dict[str, torch.Tensor]], object], words: str
 ) -> None:
     change_weights(own_model, change)
-    error = refusal(tiny_spec(model={"path": str(own_model)}))
+    spec = tiny_spec(model={"path": str(own_model)})
+    error = refusal(spec)
     assert error.code == CORRUPT
     assert str(own_model / "model.safetensors") in error.message
     assert words in error.message
+    if "NaN" in words:
+        check_model(None, spec)
+        return
+    with pytest.raises(UserError) as before:
+        check_model(None, spec)
+    assert (before.value.code, before.value.message) == (error.code, error.message), "headers tell as much"
+
+
+@pytest.mark.parametrize("kind", ["classify", "prm", "reward"])
+def test_a_model_that_gets_a_head_needs_no_output_layer_and_all_else(
+    tiny_spec: MakeSpec, own_model: Path, kind: str
+) -> None:
+    spec = tiny_spec(model={"path": str(own_model)})
+    spec.objective.kind = kind
+    change_weights(own_model, drop("lm_head.weight"))
+    check_model(None, spec)
+    change_weights(own_model, drop(PRODUCT))
+    with pytest.raises(UserError, match=f"1 weights are missing, such as {PRODUCT}"):
+        check_model(None, spec)
+    # A kind of model that gets no such head is refused by the run, which knows the labels.
+    edit(own_model / "config.json", model_type="mamba")
+    check_model(None, spec)
+
+
+def test_what_headers_do_not_tell_is_left_to_the_run(
+    tiny_spec: MakeSpec, own_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("no number on the meta device")
+
+    change_weights(own_model, drop(PRODUCT))
+    monkeypatch.setattr(load, "_model_of", fail)
+    check_model(None, tiny_spec(model={"path": str(own_model)}))
 
 
 @pytest.mark.parametrize(
@@ -237,9 +273,44 @@ def test_a_token_that_the_model_does_not_know_is_named(tiny_spec: MakeSpec, own_
     values = json.loads((own_model / "tokenizer.json").read_text())
     values["model"]["vocab"]["e"] = 5000
     (own_model / "tokenizer.json").write_text(json.dumps(values))
-    error = refusal(tiny_spec(model={"path": str(own_model)}))
+    spec = tiny_spec(model={"path": str(own_model)})
+    error = refusal(spec)
     assert error.code == CORRUPT
     assert "the tokenizer gives 'e' the number 5000" in error.message
+    tokenizer = load_tokenizer(own_model)
+    answer = preview(spec, tokenizer, 1)
+    before = answer["unknown_token"]
+    assert (before["code"], TunesmithError.from_dict(before).message) == (error.code, error.message)
+    assert error.message in answer["notes"]
+    # Where config.json leaves the number to the class, the run tells.
+    edit(own_model / "config.json", vocab_size=None)
+    assert preview(spec, tokenizer, 1)["unknown_token"] is None
+    spec.model.path = str(own_model / "none")
+    assert preview(spec, tokenizer, 1)["unknown_token"] is None
+
+
+def test_a_token_of_a_row_that_is_left_out_is_no_fault(tiny_spec: MakeSpec, own_model: Path, tmp_path: Path) -> None:
+    values = json.loads((own_model / "tokenizer.json").read_text())
+    values["model"]["vocab"]["Z"] = 5000
+    (own_model / "tokenizer.json").write_text(json.dumps(values))
+    rows = tmp_path / "pairs.jsonl"
+    good = {"prompt": "Q", "chosen": "ab", "rejected": "cd"}
+    bad = {"prompt": "Q", "chosen": "Z" * 100, "rejected": "cd"}
+    rows.write_text("".join(json.dumps(row) + "\n" for row in (good, bad)))
+    spec = tiny_spec(model={"path": str(own_model)}, data={"path": str(rows), "overlong": "skip", "context_length": 64})
+    spec.objective.kind = "dpo"
+    tokenizer = load_tokenizer(own_model)
+    assert preview(spec, tokenizer, 1)["unknown_token"] is None
+    spec.data.context_length = 256
+    assert preview(spec, tokenizer, 1)["unknown_token"]
+
+
+def test_new_words_are_known_to_the_model(tiny_spec: MakeSpec, own_model: Path) -> None:
+    spec = tiny_spec(model={"path": str(own_model), "new_tokens": ["answer"]}, method={"embeddings": "new"})
+    spec.data.system_prompt = "answer"
+    tokenizer = load_tokenizer(own_model, words=spec.model.new_tokens)
+    edit(own_model / "config.json", vocab_size=len(tokenizer) - 1)
+    assert preview(spec, tokenizer, 1)["unknown_token"] is None
 
 
 def test_a_token_with_a_number_of_ten_digits_is_not_given_to_the_library(tiny_spec: MakeSpec, own_model: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from tunesmith_engine.device import Compute
 from tunesmith_engine.fused.activations import LayerPolicy
 from tunesmith_engine.fused.copies import ImmediateCopies
 from tunesmith_engine.fused.model import FusedModel
+from tunesmith_engine.fused.policy import RUNGS
 from tunesmith_engine.fused.tiling import Tiling
 from tunesmith_engine.packed.pack import make_packed_batch
 
@@ -152,6 +155,28 @@ def test_tiles_that_were_sent_change_no_bit(name: str, lora: dict[str, Any], mon
         num_sent = (num_layers - 2) * (policy.place == "host") + (3 * num_layers - 2) * bool(policy.sent_tiles)
         assert num_copies - before == 2 * num_sent
     assert num_sent > 0
+    for loss, gradients in results[1:]:
+        assert torch.equal(loss, results[0][0])
+        assert torch.equal(gradients, results[0][1])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["qwen3.5", "lfm2", *(pytest.param(name, marks=pytest.mark.long) for name in ("gemma2", "gpt-oss", "llama4"))],
+)
+def test_a_policy_of_its_own_for_each_layer_changes_no_bit(name: str) -> None:
+    """As the plan gives them where layers differ."""
+    tiling, chance = Tiling(mlp_tokens=8, head_rows=256, attention_numbers=2**22), random.Random(0)
+    twin = FusedModel.attach(adapted(name), compute(), 40, "full")
+    results = []
+    for trial in range(6):
+        policies = [chance.choice(RUNGS) if trial else LayerPolicy("none") for _ in twin.plan.policies]
+        policies = [p if p.level == "none" else replace(p, sent_tiles=chance.randint(0, 5)) for p in policies]
+        twin._change(twin._planner._sized(tuple(policies), 40, tiling, False))
+        twin.arena.gradients.zero_()
+        loss = twin.loss_and_gradients(make_packed_batch(rows(), CPU), num_trained(rows()))
+        results.append((loss, twin.arena.gradients.clone()))
+    assert results[0][1].any()
     for loss, gradients in results[1:]:
         assert torch.equal(loss, results[0][0])
         assert torch.equal(gradients, results[0][1])

@@ -23,7 +23,7 @@ from tunesmith_core import export_proof, exports, files, trash
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.folder import OperationState
 from tunesmith_core.operations.kind import RunFolder
-from tunesmith_core.operations.kinds.export import EXPORT, ExportSpec
+from tunesmith_core.operations.kinds.export import EXPORT, GGUF_CHECK, ExportSpec
 from tunesmith_core.operations.runner import Outcome
 from tunesmith_core.protocol import Event
 from tunesmith_core.runs import Run, create_run
@@ -135,6 +135,45 @@ def test_a_type_without_gguf_begins_with_the_merged_model_and_says_why(
     assert is_told == form.missing.isVisible() == ("gguf" not in formats)
     assert started(sheet, service).spec.format == formats[0]
     sheet.reject()
+
+
+UNWRITTEN = TunesmithError("export-unsupported", "The tokenizer can't be exported as GGUF: it merges nothing.")
+
+
+def test_a_model_whose_settings_allow_no_gguf_begins_with_the_merged_model_and_says_why(
+    context: Any, service: ExportService, run: Run, window: MainWindow, qtbot: Any
+) -> None:
+    sheet = opened(context, run, window, qtbot)
+    form = sheet.form
+    assert form is not None
+    assert sheet.check is not None
+    assert sheet.check.kind is GGUF_CHECK
+    assert form.draft.format == "gguf"
+    sheet.check.failed.emit(TunesmithError("disk-full", "There is no room."))
+    assert (form.draft.format, form.missing.isVisible()) == ("gguf", False)
+    sheet.check.failed.emit(UNWRITTEN)
+    assert form.draft.format == "merged"
+    assert str(UNWRITTEN.message) in texts(sheet)
+    qtbot.waitUntil(sheet.start.isEnabled)
+    sheet.reject()
+    again = opened(context, run, window, qtbot)
+    assert again.form is not None
+    assert again.form.draft.format == "merged", "the answer is known"
+    assert started(again, service).spec.format == "merged"
+    again.reject()
+
+
+def test_a_format_that_a_person_chose_stays(sheet: ExportSheet) -> None:
+    form, check = sheet.form, sheet.check
+    assert form is not None
+    assert check is not None
+    form.format.set_value("adapter")
+    form.format.set_value("gguf")
+    check.failed.emit(UNWRITTEN)
+    assert form.draft.format == "gguf"
+    assert form.missing.isVisible()
+    sheet._ask()
+    check.failed.emit(UNWRITTEN)
 
 
 def test_shared_layers_have_no_merged_model_and_the_sheet_says_why(

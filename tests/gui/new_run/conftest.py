@@ -15,10 +15,11 @@ from pytestqt.qtbot import QtBot
 from tests.gui.new_run.driving import GIB, Begins, close, make_page
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.hardware import Hardware
-from tunesmith_core.operations.kinds.engine import PreviewSpec
+from tunesmith_core.operations.kind import Kind
+from tunesmith_core.operations.kinds.engine import PREVIEW, PreviewSpec
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.context import Context
-from tunesmith_gui.new_run import doubts_first, lengths_look, looks
+from tunesmith_gui.new_run import doubts_first, looks, rested_look
 from tunesmith_gui.new_run.page import NewRunPage
 
 CPU = Hardware("cpu", "x86", 16 * GIB, 8 * GIB, 16 * GIB, 8 * GIB)
@@ -98,9 +99,31 @@ class Previewed(QObject):
 def previewed(monkeypatch: pytest.MonkeyPatch) -> type[Previewed]:
     """How long the rows are: nobody says it unless a test does."""
     Previewed.answer, Previewed.specs = None, []
-    monkeypatch.setattr(lengths_look, "OperationTask", Previewed)
-    monkeypatch.setattr(lengths_look, "REST_MS", 0)
+    monkeypatch.setattr(rested_look, "OperationTask", _looked_at)
+    monkeypatch.setattr(rested_look, "REST_MS", 0)
     return Previewed
+
+
+class Checked(Looked):
+    """Stands in for the look at the model's weights: all are there unless a test says otherwise."""
+
+    answer: ClassVar[dict[str, Any] | TunesmithError] = {}
+    specs: ClassVar[list[RunSpec]] = []
+
+    def cancel(self) -> None:
+        """Answers no more."""
+        self.blockSignals(True)
+
+
+@pytest.fixture(autouse=True)
+def checked() -> type[Checked]:
+    """What is found in the model's files."""
+    Checked.answer, Checked.specs = {}, []
+    return Checked
+
+
+def _looked_at(kind: Kind, spec: Any, parent: QObject) -> QObject:
+    return (Previewed if kind is PREVIEW else Checked)(kind, spec, parent)
 
 
 @pytest.fixture

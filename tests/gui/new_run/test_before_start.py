@@ -217,6 +217,45 @@ class TestCutRows:
         page.form.set_value("data.context_length", 2048)
         qtbot.waitUntil(page.start_bar.start.isEnabled, timeout=5000)
 
+    def test_a_model_that_lacks_weights_does_not_fit(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, checked: Any
+    ) -> None:
+        checked.answer = UserError("model-files-missing-or-corrupt", "9 weights are missing, such as a.weight.")
+        fill_in(qtbot, page, model, data_file)
+        qtbot.waitUntil(lambda: page.form.missing() is Missing.MODEL_BROKEN, timeout=5000)
+        assert page.facts.model.error is checked.answer
+        qtbot.waitUntil(lambda: page.facts.plan is None, timeout=5000)
+        page.form.set_value("data.context_length", 16)
+        settle()
+        assert page.form.missing() is Missing.MODEL_BROKEN, "it is no matter of the rows"
+        assert len(checked.specs) == 1, "the answer is known"
+        # Repaired, it is looked at again.
+        checked.answer = {}
+        page.on_shown()
+        qtbot.waitUntil(lambda: len(checked.specs) == 2, timeout=5000)
+        qtbot.waitUntil(page.start_bar.start.isEnabled, timeout=5000)
+
+    def test_what_keeps_a_model_from_being_looked_at_is_no_fault_of_it(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, checked: Any
+    ) -> None:
+        checked.answer = TunesmithError("disk-full", "There is no room.")
+        fill_in(qtbot, page, model, data_file)
+        qtbot.waitUntil(lambda: len(checked.specs) == 1, timeout=5000)
+        settle()
+        assert page.start_bar.start.isEnabled()
+
+    def test_a_model_that_does_not_know_a_token_of_the_rows_does_not_start(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, previewed: Any
+    ) -> None:
+        problem = UserError("model-files-missing-or-corrupt", "The model knows only 16 tokens.")
+        previewed.answer = ANSWER | {"unknown_token": problem.to_dict()}
+        fill_in(qtbot, page, model, data_file)
+        page.form.set_value("data.context_length", 16)
+        qtbot.waitUntil(lambda: page.form.missing() is Missing.MODEL_BROKEN, timeout=5000)
+        assert page.facts.model.error.message == problem.message
+        page.form.set_value("data.context_length", 2048)
+        qtbot.waitUntil(page.start_bar.start.isEnabled, timeout=5000)
+
     def test_rows_within_the_context_length_but_not_the_model_are_looked_at(
         self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, previewed: Any
     ) -> None:

@@ -198,6 +198,13 @@ PLAN_CHECK = Kind(
     spec=RunSpec,
     function="tunesmith_engine.operations:check",
 )
+MODEL_CHECK = Kind(
+    name="check-model",
+    title="Checking the model",
+    spec=RunSpec,
+    function="tunesmith_engine.operations:check_model",
+    grace_s=1.0,
+)
 IMPORT = Kind(
     name="import-gguf",
     title="Importing a GGUF file",

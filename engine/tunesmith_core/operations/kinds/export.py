@@ -8,6 +8,7 @@ from typing import Literal
 from tunesmith_core.messages import Message
 from tunesmith_core.operations.kind import AbsolutePath, Kind, RunFolder
 from tunesmith_core.operations.kinds.chat import CHECKPOINT_HELP
+from tunesmith_core.spec import RunSpec
 
 ExportFormat = Literal["merged", "adapter", "gguf", "gguf-adapter"]
 GgufType = Literal["f32", "f16", "bf16", "q8_0", "q6_k", "q5_k_m", "q4_k_m"]
@@ -42,6 +43,13 @@ class ExportSpec:
         return f"gguf-{self.type}" if self.format == "gguf" else self.format
 
 
+GGUF_CHECK = Kind(
+    name="check-gguf",
+    title="Checking the export",
+    spec=RunSpec,
+    function="tunesmith_engine.operations:check_gguf",
+    grace_s=1.0,
+)
 EXPORT = Kind(
     name="export",
     title="Exporting",

@@ -17,9 +17,12 @@ from tunesmith_core.expert_memory import is_of_experts
 from tunesmith_core.exports import UNKNOWN_LICENCE
 from tunesmith_core.gguf_types import FILE_TYPES, HEADER_BYTES
 from tunesmith_core.messages import Message
+from tunesmith_core.model_config import embedding_rows
+from tunesmith_core.model_folder import read_weights
 from tunesmith_core.model_json import read_object
 from tunesmith_core.operations.host import Host
 from tunesmith_core.runs import display_name, slug
+from tunesmith_core.spec import RunSpec
 from tunesmith_engine.export.adapter_card import base_model_license
 from tunesmith_engine.export.gguf import types
 from tunesmith_engine.export.gguf.config import Config
@@ -28,7 +31,7 @@ from tunesmith_engine.export.gguf.modelfile import MODELFILE_NAME, Modelfile, mo
 from tunesmith_engine.export.gguf.positions import ROUNDED, are_stretched_between, stretch_as_llama_cpp
 from tunesmith_engine.export.gguf.proof import ask_file, check_texts, plain_token
 from tunesmith_engine.export.gguf.tokenizer import is_blind_to_marks
-from tunesmith_engine.export.gguf.writing import GgufFile, Weights
+from tunesmith_engine.export.gguf.writing import GgufFile, Weights, check_model
 from tunesmith_engine.export.merged_card import gguf_card
 from tunesmith_engine.export.merged_model import CARD_NAME, MergedModel, Weight, is_licence
 from tunesmith_engine.export.merging import Merging
@@ -39,6 +42,9 @@ from tunesmith_engine.export.staging import Staging
 from tunesmith_engine.export.trained import Trained
 from tunesmith_engine.export.using import in_llama_cpp
 from tunesmith_engine.export.verifying import Way, verify
+from tunesmith_engine.model.folder import load_tokenizer, model_folder, num_rows
+from tunesmith_engine.model.load import load_config
+from tunesmith_engine.model.vocabulary import growth_of, words_of
 
 FURTHER_TOKENS = "mtp."
 """How names of weights begin that only predict tokens behind the next one; transformers leaves them out."""
@@ -199,6 +205,21 @@ def check_libraries(type_name: str) -> None:
             "The training environment is missing {names}, which this format needs.",
             names=", ".join(missing),
         )
+
+
+def check_run(spec: RunSpec) -> None:
+    """Refuse what an export of a run would, as far as the settings of its model and its tokenizer tell.
+
+    Raises:
+        UserError: `export-unsupported`, and why model or tokenizer can't be read.
+    """
+    folder = model_folder(spec.model)
+    config = load_config(folder)
+    if growth := growth_of(folder, spec):
+        growth.configure(config)
+    tokenizer = load_tokenizer(folder, spec.model.chat_template, words_of(spec))
+    rows = max(num_rows(config), embedding_rows(read_weights(folder)) or 0)
+    check_model(config, tokenizer, rows, stops_of(folder))
 
 
 def stops_of(folder: Path) -> list[int]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tunesmith_core import files
 from tunesmith_core.gguf_types import FILE_TYPES
 from tunesmith_core.safetensors_header import Tensor
-from tunesmith_engine.export.gguf.architecture import num_layers
+from tunesmith_engine.export.gguf.architecture import Architecture, num_layers
 from tunesmith_engine.export.gguf.architectures import architecture_of
 from tunesmith_engine.export.gguf.config import Config
 from tunesmith_engine.export.gguf.hyperparameters import add_hyperparameters, rope_factors
@@ -134,10 +134,7 @@ class GgufFile:
         writer.add_file_type(self._number)
         writer.add_quantization_version(GGML_QUANT_VERSION)
         rows = self._entries[EMBEDDING].source.part.shape[0]
-        add_hyperparameters(writer, self._architecture, self._config, rows)
-        if self._whole is not self._config:
-            self._architecture.around(writer, self._whole)
-        add_tokenizer(writer, self._tokenizer, rows, self._stops)
+        _describe(writer, self._architecture, self._whole, self._tokenizer, rows, self._stops)
         for own, factors in self._factors.items():
             writer.add_tensor_info(own, factors.shape, np.dtype(np.float32), factors.nbytes)
         for own, entry in self._entries.items():
@@ -160,6 +157,39 @@ class GgufFile:
     def _numbers(self, entry: _Entry) -> Numbers:
         weight = entry.source.read(self._architecture, self._config, self._weights.read)
         return encoded(entry.source.in_model, weight, entry.number_format)
+
+
+def check_model(config: Config, tokenizer: Any, rows: int, stops: list[int]) -> None:  # Any: of transformers
+    """Refuse a model of which no file can be written, whatever its weights are.
+
+    Args:
+        config: of the model.
+        tokenizer: of the model.
+        rows: of its embedding.
+        stops: as for `GgufFile`.
+
+    Raises:
+        UserError: `export-unsupported`.
+    """
+    architecture = architecture_of(config.get_text_config())
+    writer = GGUFWriter(None, MODEL_ARCH_NAMES[architecture.arch])
+    _describe(writer, architecture, config, tokenizer, rows, stops)
+
+
+def _describe(
+    writer: GGUFWriter,
+    architecture: Architecture,
+    whole: Config,
+    tokenizer: Any,  # Any: a transformers tokenizer
+    rows: int,
+    stops: list[int],
+) -> None:
+    """Write what a file says of its model beside the weights."""
+    config = whole.get_text_config()
+    add_hyperparameters(writer, architecture, config, rows)
+    if whole is not config:
+        architecture.around(writer, whole)
+    add_tokenizer(writer, tokenizer, rows, stops)
 
 
 def _append(writer: GGUFWriter, numbers: Numbers) -> None:
