@@ -384,9 +384,9 @@ class DashboardPage(Page):
     def _lay_out(self) -> None:
         """Make room for what has changed before the page is painted.
 
-        Layouts ask for room one after the other, from within outwards, and Qt paints as soon as the first of them has it:
-        the page was seen squeezed into the height that it had before, on a busy computer for seconds. Of what a layout
-        takes in and nobody has shown, Qt thinks even later.
+        Layouts ask for room one after the other, from within outwards, and Qt paints as soon as the first of them has
+        it: the page was seen squeezed into the height that it had before, on a busy computer for seconds. Of what a
+        layout takes in and nobody has shown, Qt thinks even later.
         """
         QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest.value)
 
