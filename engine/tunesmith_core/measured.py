@@ -30,8 +30,8 @@ batch."""
 
 ADAPTER_WORK = 3.5
 """How many frozen weights take as long as one of an adapter, whose products are thin: by SmolLM2 135M on a CPU
-(2026-11-29), where adapters of rank 16 on all linear layers took 13 % longer than on queries and values alone, and those
-of rank 64 and 128 took 30 % and 87 % longer than of rank 16."""
+(2026-11-29), where adapters of rank 16 on all linear layers took 13 % longer than on queries and values alone, and
+those of rank 64 and 128 took 30 % and 87 % longer than those of rank 16."""
 
 
 @dataclass(frozen=True, slots=True)
