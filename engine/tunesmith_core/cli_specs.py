@@ -87,6 +87,7 @@ def plan(arguments: Namespace) -> int:
         for source in spec.data.sources
     ]
     preflight.check_run(spec)
+    card = read_model_card(base_folder(spec.model.path, spec.model.revision))
     looked = _looked_at(spec)
     _check_weights(spec)
     rows = RowsLook.of(looked)
@@ -97,10 +98,11 @@ def plan(arguments: Namespace) -> int:
     hardware = hardware_of(spec)
     row_tokens = rows.row_tokens if is_measured else None
     found = measured.by_run(spec, hardware)
-    time = measured.time_of(spec, hardware, found, num_rows, row_tokens)
+    time = measured.time_of(spec, hardware, card, found, num_rows, row_tokens)
     estimate = planner.plan(
         spec,
         hardware,
+        card=card,
         num_rows=num_rows,
         file_rows=[num for num in file_rows if num is not None],
         longest_tokens=looked["longest_tokens"] if is_measured else longest,
@@ -116,7 +118,7 @@ def plan(arguments: Namespace) -> int:
         *preflight.pair_notes(spec),
         *preflight.class_notes(spec),
         teacher_note(spec),
-        *model_notes.notes(read_model_card(base_folder(spec.model.path, spec.model.revision)), spec),
+        *model_notes.notes(card, spec),
         *looked.get("notes", ()),
     )
     notes = list(dict.fromkeys(note for note in possible if note))
@@ -169,8 +171,8 @@ def _time(estimate: planner.Plan, time: Time) -> Message:
         return Message("Time: not known, because the number of rows is not.")
     if estimate.seconds is None:
         return Message(
-            "Time: not known yet, because no run with this model and method has finished on this device. To measure a "
-            "step: tunesmith check SPEC.json"
+            "Time: not known yet, because no run like this one has finished on this device. To measure a step: "
+            "tunesmith check SPEC.json"
         )
     low, high = map(terminal.duration, estimate.seconds)
     words = Message("Time: {low} to {high}", low=low, high=high)

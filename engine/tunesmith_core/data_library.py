@@ -141,7 +141,7 @@ def add(name: str, sources: Sequence[SourceSpec], *, overwrite: bool = False) ->
     with _registry() as known:
         before = known.get(name)
         if before and not overwrite and [each.path for each in before.sources] != [each.path for each in sources]:
-            free = next(free for number in count(2) if (free := f"{name} {number}") not in known)
+            free = next(free for number in count(2) if (free := paths.numbered(name, number)) not in known)
             raise TunesmithError(
                 "dataset-name-taken",
                 "The library already keeps {path} as {name}.",

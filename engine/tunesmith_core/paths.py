@@ -129,6 +129,11 @@ def library_path() -> Path:
     return data_root() / "library.sqlite"
 
 
+def numbered(name: str, number: int) -> str:
+    """Return what one of several things of the same name is called: a run and its folder, a data set, a copy."""
+    return f"{name}-{number:02d}"
+
+
 def package_folder(name: str) -> Path:
     """Return the folder of one of our packages, in a checkout and in an installed wheel alike.
 

@@ -481,12 +481,12 @@ def create_run(spec: RunSpec, runs_dir: Path | None = None) -> Run:
     try:
         adapter_folders.keep(spec, staging)
         for attempt in range(1, 10_000):
-            name = f"{base}-{attempt:02d}"
+            name = paths.numbered(base, attempt)
             if (parent / name).exists():
                 continue
-            # A person tells runs apart by their names wherever several stand together.
-            again = f" {attempt}" if attempt > 1 else ""
-            _write_header(staging, spec, f"{spec.name}{again}" if spec.name else name)
+            # A person tells runs apart by their names wherever several stand together, also beside their folders.
+            shown = paths.numbered(spec.name, attempt) if attempt > 1 else spec.name
+            _write_header(staging, spec, shown if spec.name else name)
             try:
                 files.publish_folder(staging, parent / name)
             except OSError:

@@ -1684,7 +1684,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "This task has only {num:,} different problems of this level: {num_train:,} to train on and {num_held_out:,} held out."),
     QT_TRANSLATE_NOOP("Core", "Tile {number} of layer {layer} is asked for out of its turn."),
     QT_TRANSLATE_NOOP("Core", "Time: about {time}"),
-    QT_TRANSLATE_NOOP("Core", "Time: not known yet, because no run with this model and method has finished on this device. To measure a step: tunesmith check SPEC.json"),
+    QT_TRANSLATE_NOOP("Core", "Time: not known yet, because no run like this one has finished on this device. To measure a step: tunesmith check SPEC.json"),
     QT_TRANSLATE_NOOP("Core", "Time: not known, because the number of rows is not."),
     QT_TRANSLATE_NOOP("Core", "Time: {low} to {high}"),
     QT_TRANSLATE_NOOP("Core", "To bring it back: tunesmith restore {id}"),

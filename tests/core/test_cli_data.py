@@ -444,7 +444,7 @@ def test_the_library_is_filled_listed_and_emptied(home: Path, data_file: Path, s
     other = data_file.with_name("other.jsonl")
     other.write_bytes(data_file.read_bytes())
     code, _, err = said("add", str(other), "--name", "mine")
-    assert (code, "dataset-name-taken" in err, '"mine 2", or add --overwrite' in err) == (2, True, True)
+    assert (code, "dataset-name-taken" in err, '"mine-02", or add --overwrite' in err) == (2, True, True)
     replaced = json.loads(said("add", str(other), "--name", "mine", "--overwrite", "--json")[1])
     assert replaced["sources"][0]["path"] == str(other)
     said("add", str(data_file), "--name", "mine", "--overwrite")

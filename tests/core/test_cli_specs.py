@@ -149,7 +149,7 @@ def test_plan_warns_of_a_warm_up_that_never_ends(
     ("steps", "seconds", "words"),
     [
         (10, (60, 90), "Time: 1 min 00 s to 1 min 30 s for the steps, without loading, evaluation and saving\n"),
-        (10, None, "Time: not known yet, because no run with this model and method has finished on this device."),
+        (10, None, "Time: not known yet, because no run like this one has finished on this device."),
         (None, None, "Time: not known, because the number of rows is not."),
     ],
 )
@@ -196,7 +196,7 @@ def test_plan_says_by_which_run_it_tells_the_time(
     monkeypatch.setattr(cli_specs.planner, "plan", plan)
     spec, path = make_spec("earlier"), tmp_path / "spec.json"
     trained(spec)
-    spec.adapter.rank, spec.name = 4, "mine"
+    spec.optimizer.learning_rate, spec.name = 1e-5, "mine"
     path.write_text(json.dumps(spec.to_dict()))
     assert cli.main(["plan", str(path)]) == 0
     out = capsys.readouterr().out

@@ -57,12 +57,12 @@ def test_files_of_another_set_are_replaced_only_when_that_was_said(data_file: Pa
     other, name = tmp_path / "other.csv", "我的数据"
     other.write_text("question,answer\na,b\n")
     data_library.add(name, [source(data_file)])
-    data_library.add(f"{name} 2", [source(other)])
+    data_library.add(f"{name}-02", [source(other)])
     with pytest.raises(UserError, match="already keeps") as refused:
         data_library.add(name, [source(other)])
     assert refused.value.code == "dataset-name-taken"
-    assert refused.value.message.values == {"name": name, "path": str(data_file), "free": f"{name} 3"}
-    assert f"{name} 3" in refused.value.hint
+    assert refused.value.message.values == {"name": name, "path": str(data_file), "free": f"{name}-03"}
+    assert f"{name}-03" in refused.value.hint
     assert data_library.find(name).sources[0].path == str(data_file)
     # The same file may be kept in another way.
     assert data_library.add(name, [SourceSpec(path=str(data_file), format="messages")]).format == "messages"

@@ -60,7 +60,8 @@ def test_names_are_safe_on_every_system(text: str, name: str) -> None:
 
 def test_runs_of_one_name_can_be_told_apart(make_spec: Make) -> None:
     named = [create_run(make_spec("My run")) for _ in range(3)]
-    assert [runs.display_name(run) for run in named] == ["My run", "My run 2", "My run 3"]
+    assert [runs.display_name(run) for run in named] == ["My run", "My run-02", "My run-03"]
+    assert [runs.slug(runs.display_name(run)) for run in named[1:]] == [run.id for run in named[1:]]
 
 
 def test_a_run_is_created_whole_and_numbered(make_spec: Make) -> None:
@@ -87,7 +88,7 @@ def test_a_kill_while_creating_leaves_a_whole_run_or_none(make_spec: Make, tmp_p
     result = subprocess.run([sys.executable, "-c", code, str(spec)], env=environment, check=False)
     assert result.returncode == KILLED
     assert [run.load_spec().name for run in runs.iter_runs()] == (["k"] if point == "folder.after-rename" else [])
-    assert create_run(make_spec("k")).load_spec().name == ("k 2" if point == "folder.after-rename" else "k")
+    assert create_run(make_spec("k")).load_spec().name == ("k-02" if point == "folder.after-rename" else "k")
 
 
 def test_a_name_taken_meanwhile_is_passed_over(make_spec: Make, monkeypatch: pytest.MonkeyPatch) -> None:

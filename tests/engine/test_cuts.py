@@ -112,12 +112,15 @@ def test_a_row_is_left_out_where_nothing_of_it_is_learned_within_the_limit() -> 
     ]  # fmt: skip
     cuts.cut(long)
     assert (cuts.num_judged, cuts.num_beyond, cuts.num_empty, cuts.beyond_from) == (4, 1, 1, 7)
-    assert cuts.notes(are_all=False)["dataset-rows-unlearned"] == (
+    notes = cuts.notes(are_all=False)
+    assert notes["dataset-rows-unlearned"] == (
         "Rows left out because their answers begin beyond the context length of 4 tokens: 1 of 4. "
-        "Raise the context length to 9 tokens. "
         "Rows left out because they have nothing to learn, whatever the context length: 1 of 4. "
         "Rows that were looked at: 4."
     )
+    assert "raise the context length to 9 tokens" in notes["dataset-rows-cut"]
+    cuts.most = 6
+    assert "comes after 6 others, but the model is made for 6" in cuts.notes()["dataset-rows-unlearned"]
 
 
 @pytest.mark.parametrize(

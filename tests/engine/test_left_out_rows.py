@@ -70,6 +70,8 @@ def test_a_plan_counts_the_steps_of_its_run_and_both_say_what_is_left_out(
     (told,) = [event.data["message"] for event in events(run, "warning") if event.data["code"] == code]
     assert words in told
     assert told in looked["notes"]
+    advice = " ".join(looked["notes"]).lower().count("raise the context length")
+    assert advice == (1 if overlong == "truncate" else 0), "one advice is enough"
 
 
 def test_of_rows_that_were_not_all_looked_at_the_plan_says_so(

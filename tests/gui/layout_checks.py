@@ -67,13 +67,14 @@ def clipped(root: QWidget) -> list[str]:
     Words that have just changed are laid out by the events to come, which are given time.
     """
     for _ in range(LAYOUT_TRIES):
-        if not _clipped_now(root):
+        if not clipped_now(root):
             return []
         QTest.qWait(LAYOUT_WAIT_MS)
-    return _clipped_now(root)
+    return clipped_now(root)
 
 
-def _clipped_now(root: QWidget) -> list[str]:
+def clipped_now(root: QWidget) -> list[str]:
+    """Return what `clipped` does, of this moment."""
     result = []
     for widget in shown_widgets(root):
         if isinstance(widget, QLabel) and not isinstance(widget, ElidedLabel) and widget.text():

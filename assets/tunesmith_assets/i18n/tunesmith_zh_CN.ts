@@ -5913,6 +5913,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>这一步没有得到确认：{step}</translation>
     </message>
     <message>
+        <source>Time: not known yet, because no run like this one has finished on this device. To measure a step: tunesmith check SPEC.json</source>
+        <translation>用时：尚不清楚，因为此设备上还没有完成过类似的训练。要测量一步：tunesmith check SPEC.json</translation>
+    </message>
+    <message>
         <source>To fix it: {label}</source>
         <translation>解决办法：{label}</translation>
     </message>
@@ -9481,10 +9485,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>Time: about {time}</source>
         <translation>用时：约 {time}</translation>
-    </message>
-    <message>
-        <source>Time: not known yet, because no run with this model and method has finished on this device. To measure a step: tunesmith check SPEC.json</source>
-        <translation>用时：尚不清楚，因为此设备上还没有用这个模型和方法完成过训练。要测量一步：tunesmith check SPEC.json</translation>
     </message>
     <message>
         <source>Time: not known, because the number of rows is not.</source>
@@ -19619,6 +19619,10 @@ Save a copy to train with your changes.</source>
     <message>
         <source>%1 to %2</source>
         <translation>%1 至 %2</translation>
+    </message>
+    <message>
+        <source>No run like this one has finished on this device. Check the plan to measure the time.</source>
+        <translation>此设备上还没有完成过类似的训练。检查计划即可测量用时。</translation>
     </message>
     <message>
         <source>measured</source>

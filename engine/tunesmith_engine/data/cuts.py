@@ -155,7 +155,7 @@ class Cuts:
         return found | {"dataset-rows-cut": joined(words)}
 
     def _left_out(self) -> list[str]:
-        """Say how many rows are left out and why, with what would keep them."""
+        """Say how many rows are left out and why; the note about rows that are cut says what would keep them."""
         values = {"limit": self.limit, "num_rows": self.num_judged}
         said: list[str] = []
         if self.num_beyond:
@@ -172,7 +172,9 @@ class Cuts:
                     number=self.num_beyond,
                     **values,
                 )
-            said += [words, self.to_learn(self.beyond_from)]
+            said.append(words)
+            if not self.is_reachable(self.beyond_from):
+                said.append(self.to_learn(self.beyond_from))
         if self.num_empty:
             said.append(
                 Message(

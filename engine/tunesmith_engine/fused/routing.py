@@ -107,11 +107,16 @@ class Router:
         return found
 
     def may_be_captured(self, x: torch.Tensor) -> bool:
-        """Return whether a graph can hold what is done for x, [T, hidden]: nothing is drawn, nothing waited for."""
+        """Return whether a graph can hold what is done for x, [T, hidden]: nothing is drawn, nothing waited for.
+
+        What is drawn to find that out is drawn again by the run, which would otherwise depend on this question.
+        """
         before = random_states(x.device)
-        return is_quiet(lambda: self._try_out(x), x.device) and all(
-            map(torch.equal, before, random_states(x.device))
-        )
+        try:
+            waits = not is_quiet(lambda: self._try_out(x), x.device)
+            return not waits and all(map(torch.equal, before, random_states(x.device)))
+        finally:
+            set_random_states(before, x.device)
 
     def _try_out(self, x: torch.Tensor) -> None:
         """Run the block forward and backward; no gradient is kept."""

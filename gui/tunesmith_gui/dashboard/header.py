@@ -87,6 +87,8 @@ class DashboardHeader(QWidget):
         self.more = IconButton("more", self.tr("More actions"), self._open_menu, parent=self)
         for each in (self.try_it, self.export, self.resume, self.stop, self.more):
             row.addWidget(each)
+        for each in (self.try_it, self.export, self.resume, self.stop):
+            each.hide()  # until it is known what the run allows
         return holder
 
     def show_model(self, name: str, model: DashboardModel, place: Place | None = None) -> None:

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import QCoreApplication, QEvent, Qt, QTimer, Signal
 from PySide6.QtWidgets import QScrollArea, QVBoxLayout, QWidget
 
 from tunesmith_core import votes
@@ -379,10 +379,21 @@ class DashboardPage(Page):
         self.checkpoints.set_checkpoints(self.model.checkpoints)
         self.settings_pane.show_settings(self.spec, self.model)
         self._read_files()
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        """Make room for what has changed before the page is painted.
+
+        Layouts ask for room one after the other, from within outwards, and Qt paints as soon as the first of them has
+        it: the page was seen squeezed into the height that it had before, on a busy computer for seconds. Of what a
+        layout takes in and nobody has shown, Qt thinks even later.
+        """
+        QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest.value)
 
     def _on_pane(self, _key: str) -> None:
         self._dirty, self._files_key = True, ()
         self._read_output()
+        self._lay_out()
 
     def _read_files(self) -> None:
         """List the files again where the run has written some: readings come every other second while it is live."""
@@ -439,6 +450,7 @@ class DashboardPage(Page):
         self._banner = make_banner(self.model, self.spec, self.run.path, silent, self.ask, self)
         if self._banner is not None:
             self._banner_place.addWidget(self._banner)
+            self._banner.show()
 
     def _drop_banner(self) -> None:
         if self._banner is not None:
@@ -451,8 +463,10 @@ class DashboardPage(Page):
         from tunesmith_gui.dashboard.charts import DashboardCharts
 
         self.charts = DashboardCharts()
+        self.charts.show_model(self.model)
         self.panes.replace("charts", self.charts)
         self._dirty = True
+        self._lay_out()
 
     def ask(self, action: str) -> None:
         """Do what a button or menu entry names."""
@@ -479,6 +493,8 @@ class DashboardPage(Page):
         self._drop_notice()
         self._notice = Banner(tone, title, text, actions=actions, dismissable=True, parent=self)
         self._notice_place.addWidget(self._notice)
+        self._notice.show()
+        self._lay_out()
 
     def _drop_notice(self) -> None:
         if self._notice is not None:

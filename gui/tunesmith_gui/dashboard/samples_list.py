@@ -106,6 +106,7 @@ class SamplesList(QWidget):
         self.setMinimumHeight(
             chip.sizeHint().height() + SPACE * 3 // 2 + _EXCERPT_LINES * self._empty.fontMetrics().height()
         )
+        chip.hide()  # it is only measured
         chip.deleteLater()
 
     def set_samples(self, samples: list[Sample], *, live: bool) -> None:

@@ -77,6 +77,9 @@ class TabPanes(QWidget):
         layout = self._panes[key].layout()
         assert layout is not None
         layout.replaceWidget(self._shown[key], widget)
+        # Else it lies over the other until it is deleted.
+        self._shown[key].hide()
+        widget.show()
         self._shown[key].deleteLater()
         self._shown[key] = widget
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 
 from PySide6.QtCore import QStandardPaths
 from PySide6.QtWidgets import QWidget
 
 from tunesmith_assets import samples
+from tunesmith_core import paths
 from tunesmith_core.operations.kinds.data import WRITTEN
 from tunesmith_gui.tr import fill, listed, translate
 from tunesmith_gui.widgets.confirm import ConfirmDialog
@@ -63,8 +64,10 @@ def usual_copy(original: Path, addition: str, continues: Callable[[Path], bool])
     """
     documents = QStandardPaths.writableLocation(QStandardPaths.StandardLocation.DocumentsLocation)
     folder = _folder(original) or (Path(documents) if Path(documents).is_dir() else Path.home())
-    names = (f"{original.stem}{addition}{'' if step == 1 else f'-{step}'}{JSON_LINES}" for step in count(1))
-    return next(path for path in map(folder.joinpath, names) if not path.exists() or continues(path))
+    name = f"{original.stem}{addition}"
+    names = chain([name], (paths.numbered(name, number) for number in count(2)))
+    copies = (folder / f"{each}{JSON_LINES}" for each in names)
+    return next(path for path in copies if not path.exists() or continues(path))
 
 
 def _folder(original: Path) -> Path | None:

@@ -9,7 +9,6 @@ from PySide6.QtCore import QMargins, Qt, QTimer, Signal
 from PySide6.QtWidgets import (
     QComboBox,
     QHeaderView,
-    QProgressBar,
     QStackedWidget,
     QTreeWidget,
     QTreeWidgetItem,
@@ -35,6 +34,7 @@ from tunesmith_gui.widgets.empty_state import EmptyState
 from tunesmith_gui.widgets.error_banner import error_banner
 from tunesmith_gui.widgets.field import guard_wheel
 from tunesmith_gui.widgets.flow_row import FlowRow
+from tunesmith_gui.widgets.progress_bar import ProgressBar
 from tunesmith_gui.widgets.row_words import number_words
 from tunesmith_gui.widgets.safe_label import SafeLabel
 from tunesmith_gui.widgets.side_by_side import SideBySide
@@ -122,7 +122,7 @@ class ProblemsPane(QWidget):
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(SPACE)
         self.progress_words = SafeLabel(tone="muted", wrap=True, parent=waiting)
-        self.bar = QProgressBar(waiting)
+        self.bar = ProgressBar(waiting)
         self.bar.setTextVisible(False)
         self.bar.setAccessibleName(self.tr("Progress of the check"))
         self.cancel = button(self.tr("Cancel"), self._cancel, parent=waiting)

@@ -450,7 +450,7 @@ class NewRunFacts(QObject):
 
     def _take_plan(self, facts: PlanFacts | None) -> None:
         if facts is not None:
-            notes = (*facts.notes, *self._notes)
+            notes = (*self._notes, *facts.notes)
             facts = replace(facts, notes=notes, lengths=self._lengths, longest_tokens=self.longest_tokens)
         self.plan = facts
         self._look_closer()

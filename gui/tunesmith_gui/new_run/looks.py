@@ -181,7 +181,7 @@ def make_plan(
     if suggest and device.device == "cuda":
         changes = dict(presets.suggest(card, device, spec))
     found = known.measured if known.measured != UNMEASURED else measured.by_run(spec, device)
-    time = measured.time_of(spec, device, found, known.num_rows, known.row_tokens)
+    time = measured.time_of(spec, device, card, found, known.num_rows, known.row_tokens)
     with contextlib.suppress(UserError):
         estimate = plan(
             spec,
@@ -196,8 +196,9 @@ def make_plan(
         )
         notes = (
             warmup_note(spec, estimate.total_steps),
-            held_out.note(spec, known.num_rows, is_exact=known.is_counted),
             *model_notes.notes(card, spec),
+            # The last, above the button that does what it advises.
+            held_out.note(spec, known.num_rows, is_exact=known.is_counted),
         )
         told = tuple(note for note in notes if note)
         advised = held_out.advised_percent(spec, known.num_rows)

@@ -245,8 +245,11 @@ class PlanCard(Card):
         if plan.seconds is not None:
             low, high = map(duration, plan.seconds)
             time = self._about(low) if low == high else fill(self.tr("%1 to %2"), low, high)
-        self.pace.setText(fill(self.tr("Time based on the run “%1” with the same model and method."), facts.time.run))
-        self.pace.setVisible(bool(facts.time.run) and plan.seconds is not None)
+        pace = fill(self.tr("Time based on the run “%1” with the same model and method."), facts.time.run)
+        if plan.seconds is None:
+            pace = self.tr("No run like this one has finished on this device. Check the plan to measure the time.")
+        self.pace.setText(pace)
+        self.pace.setVisible(bool(facts.time.run) if plan.seconds is not None else plan.total_steps is not None)
         is_of_steps = plan.seconds is not None and facts.time.other_s is None
         sure = self.tr("measured") if facts.measured_bytes is not None else certainty_word(plan.certainty)
         disk = size(plan.disk_bytes)

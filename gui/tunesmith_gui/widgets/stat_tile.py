@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import QEvent, QSize, Qt
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QProgressBar, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QVBoxLayout, QWidget
 
 from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.widgets.progress_bar import ProgressBar
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
 UNKNOWN = "–"
@@ -117,7 +118,7 @@ class Meter(QWidget):
         row.addStretch(1)
         row.addWidget(self.value)
         column.addLayout(row)
-        self._bar = QProgressBar(self)
+        self._bar = ProgressBar(self)
         self._bar.setRange(0, 1000)
         self._bar.setTextVisible(False)
         column.addWidget(self._bar)

@@ -53,7 +53,7 @@ def test_a_file_is_kept_with_how_it_is_read_and_opened_again(
     ("code", "kept"),
     [
         (1, {"Mine": "table.csv"}),
-        (ConfirmDialog.OTHER, {"Mine": "other.csv", "Mine 2": "table.csv"}),
+        (ConfirmDialog.OTHER, {"Mine": "other.csv", "Mine-02": "table.csv"}),
         (0, {"Mine": "other.csv"}),
     ],
 )
@@ -84,7 +84,7 @@ def test_a_name_that_is_taken_is_asked_about(
     qtbot.waitUntil(lambda: len(asked) == 1, timeout=PATIENCE_MS)
     words, *ways = asked[0]
     assert str(other) in words
-    assert ways == ["Replace", "Add as Mine 2"]
+    assert ways == ["Replace", "Add as Mine-02"]
 
     def found() -> dict[str, str]:
         return {each.name: Path(each.sources[0].path).name for each in data_library.sets()}

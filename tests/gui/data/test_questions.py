@@ -205,7 +205,7 @@ class TestAsking:
         window = QWidget()
         qtbot.addWidget(window)
         dialog = QuestionDialog(SourceSpec(path=str(document)), [], "", window)
-        assert dialog.target.text().endswith("garden-questions-2.jsonl")
+        assert dialog.target.text().endswith("garden-questions-02.jsonl")
         assert not dialog.start.isEnabled(), "there is no model"
 
 

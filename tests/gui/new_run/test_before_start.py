@@ -165,6 +165,8 @@ class TestCutRows:
         qtbot.waitUntil(lambda: note in page.plan_card.notes.text(), timeout=5000)
         assert [spec.data.context_length for spec in previewed.specs] == [8]
         assert page.plan_card.chip.text == "Fits"
+        told = page.plan_card.notes.text().split("\n\n")
+        assert told[-1].startswith("Held-out rows:"), "above the button that does something about it"
 
     def test_until_then_the_plan_says_that_it_may_change(
         self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, previewed: Any

@@ -16,7 +16,7 @@ def test_the_plan_says_by_which_run_it_tells_the_time(
 ) -> None:
     fill_in(qtbot, page, model, data_file)
     spec = page.form.spec
-    spec.name, spec.adapter.rank = "earlier", 4
+    spec.name, spec.optimizer.learning_rate = "earlier", 1e-5
     trained(spec)
     page.on_shown()
     qtbot.waitUntil(lambda: "“earlier”" in page.plan_card.pace.text(), timeout=5000)
@@ -28,9 +28,12 @@ def test_the_plan_shows_what_the_last_run_took(qtbot: QtBot, page: NewRunPage, m
     fill_in(qtbot, page, model, data_file)
     words = [label.text() for label in page.plan_card._cells if hasattr(label, "text")]
     assert words[words.index("Time") + 1] == "not known yet"
+    assert page.plan_card.pace.text().startswith("No run like this one has finished on this device.")
+    assert page.plan_card.pace.isVisibleTo(page)
     finish(page.form.spec)
     page.on_shown()
     qtbot.waitUntil(lambda: page.plan_card.total.text().startswith("2.0 of"), timeout=5000)
     words = [label.text() for label in page.plan_card._cells if hasattr(label, "text")]
     assert words[words.index("Accuracy") + 1] == "measured"
     assert words[words.index("Time") + 1] != "not known yet"
+    assert not page.plan_card.pace.isVisibleTo(page)
