@@ -97,7 +97,7 @@ def add_commands(parser: Parser) -> None:
     look = add("check", check, "find problems in data files")
     look.add_argument("--evaluation", default="", metavar="FILE", help="evaluation data, which must not be trained on")
     look.add_argument("--model", default="", metavar="MODEL", help=MODEL_HELP)
-    look.add_argument("--context-length", type=int, default=2048, metavar="N", help="tokens of a row at most (2048)")
+    look.add_argument("--context-length", type=int, metavar="N", help="tokens of a row at most, with --model (2048)")
     kinds = objectives.names()
     look.add_argument("--objective", choices=kinds, default="sft", help="what a run would learn from (sft)")
     look.add_argument("--rows", type=int, default=ROWS_SHOWN, metavar="N", help="rows to show of each problem (5)")
@@ -151,7 +151,11 @@ def _model_folder(text: str) -> Path:
 def check(arguments: Namespace) -> int:
     """Show what is wrong with data; rows that a run can't train on are bad input."""
     run = cli_sources.run_of(arguments)
-    run.data.context_length, run.objective.kind = arguments.context_length, arguments.objective
+    run.objective.kind = arguments.objective
+    if arguments.context_length is not None:
+        if not arguments.model:
+            raise TunesmithError("usage", "--context-length needs --model, whose tokens are counted.")
+        run.data.context_length = arguments.context_length
     if arguments.evaluation:
         evaluation = Path(arguments.evaluation).expanduser().absolute()
         cli_sources.check_exists(evaluation)

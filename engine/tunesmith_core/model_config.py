@@ -23,6 +23,7 @@ from tunesmith_core.unquantized import base_of
 NUM_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_attention_heads")
 NUM_LAYERS = ("decoder_layers", "num_hidden_layers", "n_layer", "n_layers", "num_layers")
 HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
+EMBEDDED = ("word_embed_proj_dim", "embedding_size")
 WIDE = ("intermediate_size", "n_inner", "ffn_dim", "decoder_ffn_dim", "ffn_hidden_size")
 NUM_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 EXPERTS_PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts")
@@ -50,6 +51,7 @@ _LAYER = re.compile(r"(.*?)\.?\b(layers|h|blocks)\.(\d+)\.(.+)")
 _QUERIES = re.compile(r"(model\.|language_model\.|text_model\.)*layers\.\d+\.self_attn\.q_proj\.weight")
 _EXPERT = re.compile(r"\.layers\.\d+\.(?:mlp|feed_forward|block_sparse_moe)\.experts\.(\d+)\.")
 _PART_OF_EXPERT = re.compile(r"(.+\.experts)\.(\d+)\.(.+\.(?:weight|bias))")
+_MIXER = re.compile(r".*(attn|attention|mamba|mixer|conv|feed_forward|mlp|moe).*")
 _NO_LANGUAGE = re.compile(r"vision|visual|audio|image|encoder|mtp")
 
 
@@ -174,7 +176,8 @@ def check_size(path: Path, part: Mapping[str, Any], num_numbers: int) -> None:  
         UserError: `model-files-missing-or-corrupt`.
     """
     hidden, wide, layers, rows = (_first_whole(part, names) for names in (HIDDEN, WIDE, NUM_LAYERS, ("vocab_size",)))
-    sizes = {"vocab_size": rows * hidden, "intermediate_size": wide * hidden, "num_hidden_layers": layers * hidden}
+    embedded = _first_whole(part, EMBEDDED) or hidden
+    sizes = {"vocab_size": rows * embedded, "intermediate_size": wide * hidden, "num_hidden_layers": layers * hidden}
     sizes |= {
         name: value
         for name, value in part.items()
@@ -320,8 +323,8 @@ def _check_heads(folder: Path, part: Mapping[str, Any], tensors: Mapping[str, Te
 def _check_layers(folder: Path, part: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:  # Any: JSON values
     """Refuse a config with more layers than the weights hold, or fewer: transformers would cut the model silently.
 
-    A layer behind the last that has other tensors than all before it is no such layer: it predicts further tokens, and
-    many models that have one leave it out on purpose.
+    A layer behind the last that joins what layers don't is no such layer: it predicts further tokens, and many models
+    that have one leave it out on purpose.
     """
     wanted = next((part[name] for name in NUM_LAYERS if isinstance(part.get(name), int)), None)
     if wanted is None:
@@ -335,8 +338,11 @@ def _check_layers(folder: Path, part: Mapping[str, Any], tensors: Mapping[str, T
     # Of several stacks, each gone through more than once (HRM), a config counts the passes.
     held = max(known[0]) + 1 if len(known) == 1 else wanted
     for layers in known if held >= wanted else ():
-        inside = [names for number, names in layers.items() if number < wanted]
-        held = max([wanted, *(number + 1 for number, names in layers.items() if number >= wanted and names in inside)])
+        parts = {number: {name.partition(".")[0] for name in names} for number, names in layers.items()}
+        inside = set().union(*(names for number, names in parts.items() if number < wanted))
+        # Another kind of mixer than the layers before have makes a hybrid's layer, none that predicts.
+        alike = [number for number, names in parts.items() if all(map(_MIXER.fullmatch, names - inside))]
+        held = max([wanted, *(number + 1 for number in alike if number >= wanted)])
         if held > wanted:
             break
     if held != wanted:
@@ -394,11 +400,12 @@ def _check_whole_experts(folder: Path, tensors: Mapping[str, Tensor]) -> None:
     if lacking:
         layer, part, each = lacking[0]
         number = next(number for number in range(numbers[layer]) if number not in each)
+        name = shortened(f"{layer}.{number}.{part}")
+        num_missing = sum(numbers[other] - len(present) for other, _, present in lacking)
+        if num_missing == 1:
+            raise damaged(folder, "the weight {name} is missing", name=name)
         raise damaged(
-            folder,
-            "{num_missing:,} weights of experts are missing, such as {name}",
-            num_missing=sum(numbers[other] - len(present) for other, _, present in lacking),
-            name=shortened(f"{layer}.{number}.{part}"),
+            folder, "{num_missing:,} weights of experts are missing, such as {name}", num_missing=num_missing, name=name
         )
 
 

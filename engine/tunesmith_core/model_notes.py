@@ -34,7 +34,7 @@ def _experts_note(card: ModelCard, spec: RunSpec) -> Message | None:
         return _beside_note(card)
     if card.model_type in ABOUT or not any(map(is_of_experts, card.shapes)):
         return None
-    left_out = Message('The model\'s experts are not trained: of this type "all-linear" means none.')
+    left_out = Message('The model\'s experts are not trained: for this type, "all-linear" doesn\'t include them.')
     names = names_of_experts(card.expert_shapes)
     if not names:
         return left_out

@@ -151,7 +151,9 @@ def gib(num_bytes: float) -> str:
 
 
 def duration(seconds: float) -> Message:
-    """Return a time span for people: 12 s, 3 min 05 s, 2 h 07 min."""
+    """Return a time span for people: 0.25 s, 12 s, 3 min 05 s, 2 h 07 min."""
+    if 0 < seconds < 1:
+        return Message("{seconds} s", seconds=f"{seconds:.2g}")
     whole = max(0, round(seconds))
     if whole < 60:
         return Message("{seconds} s", seconds=whole)

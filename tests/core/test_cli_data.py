@@ -102,6 +102,12 @@ def test_a_path_is_said_once(fake_engine: Script, data_file: Path, said: Said) -
     assert said("check", str(data_file), "--rows", "0")[1].count("/a/gone.jsonl") == 1
 
 
+def test_a_context_length_counts_for_nothing_without_a_tokenizer(data_file: Path, said: Said) -> None:
+    code, out, told = said("check", str(data_file), "--context-length", "64")
+    assert (code, out) == (2, "")
+    assert "--context-length needs --model" in told
+
+
 def test_errors_are_bad_input_and_json_is_the_answer(fake_engine: Script, data_file: Path, said: Said) -> None:
     bad = {**FOUND, "problems": [{**PROBLEM, "severity": "error", "action": "stop"}]}
     fake_engine({"check-data": bad})

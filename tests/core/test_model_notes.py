@@ -90,7 +90,7 @@ def test_nothing_is_said_of_experts_that_never_get_an_adapter(kind: str, experts
 
 
 def test_experts_that_all_linear_does_not_mean_are_named(tmp_path: Path) -> None:
-    left_out = 'The model\'s experts are not trained: of this type "all-linear" means none.'
+    left_out = 'The model\'s experts are not trained: for this type, "all-linear" doesn\'t include them.'
     names = "q_proj, experts.down_proj, experts.gate_up_proj"
     known = {f"feed_forward.experts.0.{name}" for name in ("w1", "w2", "w3")}
     folder = _mixture(tmp_path / "known", "lfm2_moe", *known)

@@ -42,6 +42,25 @@ def test_a_hidden_size_that_no_layer_has_is_refused(folder: Path) -> None:
     open_model_folder(folder)
 
 
+def test_a_layer_of_another_kind_behind_the_last_is_a_layer(folder: Path) -> None:
+    """As a hybrid has whose last layer alone has attention."""
+    spare = "model.layers.2.linear_attn.in_proj.weight"
+    write_safetensors(folder / "model.safetensors", layers(0, 1, spare=spare))
+    edit(folder / "config.json", num_hidden_layers=2)
+    assert "config.json: names 2 layers, but the weights hold 3" in refusal(folder).message
+    edit(folder / "config.json", num_hidden_layers=3)
+    open_model_folder(folder)
+
+
+def test_an_embedding_may_be_narrower_than_the_layers(folder: Path) -> None:
+    """As in OPT 350M."""
+    edit(folder / "config.json", hidden_size=8, vocab_size=40, num_hidden_layers=2)
+    write_safetensors(folder / "model.safetensors", layers(0, 1) | {"model.embed_tokens.weight": [40, 2]})
+    assert "by vocab_size, the model would be larger than its weights" in refusal(folder).message
+    edit(folder / "config.json", word_embed_proj_dim=2)
+    open_model_folder(folder)
+
+
 def test_experts_that_the_weights_do_not_hold_are_refused(folder: Path) -> None:
     experts = {f"model.layers.1.mlp.experts.{number}.up_proj.weight": [4, 8] for number in range(4)}
     write_safetensors(folder / "model.safetensors", layers(0, 1) | experts)
@@ -68,7 +87,7 @@ def test_experts_that_lack_what_others_have_are_refused(folder: Path) -> None:
     name = "model.layers.1.mlp.experts.2.up_proj.weight"
     del held[name]
     write_safetensors(folder / "model.safetensors", layers(0, 1) | held)
-    assert refusal(folder).message == f"{folder}: 1 weights of experts are missing, such as {name}."
+    assert refusal(folder).message == f"{folder}: the weight {name} is missing."
     write_safetensors(folder / "model.safetensors", layers(0, 1) | held | {name.replace(".2.", f".{10**15}."): [4, 8]})
     assert "weights of experts are missing, such as model.layers.1.mlp.experts.2." in refusal(folder).message
 

@@ -89,7 +89,8 @@ def test_a_reader_that_has_left_is_told_from_other_errors(
 
 
 def test_spans_of_time() -> None:
-    spans = {-3: "0 s", 5: "5 s", 59.4: "59 s", 60: "1 min 00 s", 65: "1 min 05 s", 3599: "59 min 59 s"}
+    spans = {-3: "0 s", 0: "0 s", 0.0434: "0.043 s", 0.25: "0.25 s", 0.999: "1 s"}
+    spans |= {5: "5 s", 59.4: "59 s", 60: "1 min 00 s", 65: "1 min 05 s", 3599: "59 min 59 s"}
     spans |= {3600: "1 h 00 min", 7500: "2 h 05 min", 90_000: "25 h 00 min"}
     assert {seconds: terminal.duration(seconds) for seconds in spans} == spans
     chinese = [said(terminal.duration(each), "zh_CN") for each in (5, 1223, 7500)]

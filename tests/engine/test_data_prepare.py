@@ -94,11 +94,12 @@ def test_a_cut_through_an_answer_is_a_warning_with_what_to_do(
     left_out, note = prepare(spec, tokenizer).notes.values()
     assert preview(spec, tokenizer, 1)["notes"] == [left_out, note]
     assert left_out == "Rows left out because their answers begin beyond the context length of 24 tokens: 1 of 3."
-    assert "24 tokens: 2 of 3. In 1 of them, the end of an answer is lost" in note
+    assert "24 tokens: 1 of 2. In 1 of them, the end of an answer is lost" in note
+    assert f"To keep every row whole, raise the context length to {longest} tokens, or skip" in note
     assert prepare(spec, tokenizer).stats.num_open_rows == 1
-    note = prepare(tiny_spec(data={"path": path, "context_length": longest - 10}), tokenizer).notes["dataset-rows-cut"]
-    assert "1 of 3. To keep" in note
-    assert f"raise the context length to {longest} tokens, or skip" in note
+    # The longest is left out, and no other is cut.
+    (note,) = prepare(tiny_spec(data={"path": path, "context_length": longest - 10}), tokenizer).notes.values()
+    assert f"1 of 3. Raise the context length to {longest} tokens." in note
     assert not prepare(tiny_spec(data={"path": path, "context_length": longest}), tokenizer).notes
     skipping = tiny_spec(data={"path": path, "context_length": 24, "overlong": "skip"})
     (note,) = prepare(skipping, tokenizer).notes.values()
@@ -413,7 +414,8 @@ def test_the_preview_lists_a_hundred_problems_and_counts_what_is_not_learned(
         tiny_spec(data={"path": path, "context_length": 16, "format": "prompt-completion-raw"}), tokenizer, 1
     )
     assert [problem["line"] for problem in shown["problems"]] == list(range(1, 101))
-    assert (shown["num_skipped"], shown["num_rows"], shown["num_cut"], shown["num_untrained"]) == (105, 2, 1, 1)
+    assert (shown["num_skipped"], shown["num_rows"], shown["num_cut"], shown["num_untrained"]) == (105, 2, 0, 1)
+    assert any(f"Raise the context length to {shown['longest_tokens']} tokens." in note for note in shown["notes"])
     assert [row["line"] for row in shown["rows"]] == [106]
 
 

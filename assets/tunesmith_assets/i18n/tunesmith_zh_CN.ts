@@ -4399,6 +4399,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>--- {place}：{num_tokens} 个词元中有 {num_trained_tokens} 个参与训练</translation>
     </message>
     <message>
+        <source>--context-length needs --model, whose tokens are counted.</source>
+        <translation>--context-length 需要同时指定 --model，因为要用它的分词器计数。</translation>
+    </message>
+    <message>
         <source>--count must be at least 1, not {count}.</source>
         <translation>--count 至少为 1，不能是 {count}。</translation>
     </message>
@@ -5743,6 +5747,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>此模型的专家不会被训练。</translation>
     </message>
     <message>
+        <source>The model&apos;s experts are not trained: for this type, &quot;all-linear&quot; doesn&apos;t include them.</source>
+        <translation>不训练模型的专家：对这种类型，“all-linear”不包括专家。</translation>
+    </message>
+    <message>
         <source>The number of problems must be 1 to {most:,}.</source>
         <translation>题目数量必须在 1 到 {most:,} 之间。</translation>
     </message>
@@ -6457,12 +6465,20 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{path}：无法读取词表。</translation>
     </message>
     <message>
+        <source>{path}: the weight {name} has no place in a model of these settings.</source>
+        <translation>{path}：按这些设置建立的模型中没有权重 {name} 的位置。</translation>
+    </message>
+    <message>
         <source>{path}: the weight {name} has the shape {held}. By config.json it would be {wanted}.</source>
         <translation>{path}：权重 {name} 的形状是 {held}，而按 config.json 应为 {wanted}。</translation>
     </message>
     <message>
         <source>{path}: the weight {name} holds NaN or infinite numbers.</source>
         <translation>{path}：权重 {name} 中有 NaN 或无穷大的数值。</translation>
+    </message>
+    <message>
+        <source>{path}: the weight {name} is missing.</source>
+        <translation>{path}：缺少权重 {name}。</translation>
     </message>
     <message>
         <source>{path}: the weights are quantized ({method}).</source>
@@ -9203,10 +9219,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>该模型的词元嵌入由普通 PyTorch 计算，无法加入噪声。</translation>
     </message>
     <message>
-        <source>The model&apos;s experts are not trained: of this type &quot;all-linear&quot; means none.</source>
-        <translation>模型的专家不会被训练：对于这种模型，“all-linear”不包括任何专家。</translation>
-    </message>
-    <message>
         <source>The name of a data set can&apos;t hold / or \: {name}</source>
         <translation>数据集的名称不能包含 / 或 \：{name}</translation>
     </message>
@@ -11635,6 +11647,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>该模型不支持 {name} 的这个值</translation>
     </message>
     <message>
+        <source>the weight {name} is missing</source>
+        <translation>缺少权重 {name}</translation>
+    </message>
+    <message>
         <source>the weight {name} is missing, NaN or infinite.</source>
         <translation>权重 {name} 缺失、为 NaN 或无穷大。</translation>
     </message>
@@ -11681,6 +11697,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>token</source>
         <translation>词元</translation>
+    </message>
+    <message>
+        <source>tokens of a row at most, with --model (2048)</source>
+        <translation>每行最多的词元数，与 --model 一起使用（2048）</translation>
     </message>
     <message>
         <source>tokens of an answer at most (512)</source>
@@ -13095,10 +13115,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>this is a workbook or a document. Give its name the right ending, such as .xlsx or .docx.</source>
         <translation>这是工作簿或文档。请为它改用正确的扩展名，例如 .xlsx 或 .docx。</translation>
-    </message>
-    <message>
-        <source>tokens of a row at most (2048)</source>
-        <translation>每行最多的词元数（2048）</translation>
     </message>
     <message>
         <source>unpacks to more than {ratio} times its size</source>
@@ -19102,10 +19118,6 @@ Save a copy to train with your changes.</source>
         <translation>你可以先随便看看，但训练需要完成这一步。</translation>
     </message>
     <message>
-        <source>Training will use the processor, which is slow. Choose a model under 0.5 B parameters.</source>
-        <translation>训练将使用处理器，速度较慢。建议选择 5 亿参数以下的模型。</translation>
-    </message>
-    <message>
         <source>No NVIDIA GPU found</source>
         <translation>没有找到 NVIDIA 显卡</translation>
     </message>
@@ -19136,6 +19148,10 @@ Save a copy to train with your changes.</source>
     <message>
         <source>Choose how to teach, a model, data and a preset. The rest is already set.</source>
         <translation>选择训练方式、模型、数据和预设，其余都已设好。</translation>
+    </message>
+    <message>
+        <source>Training will use the processor, which is slow. Models under 0.5 B parameters suit it best.</source>
+        <translation>将使用处理器训练，速度较慢。最适合 0.5 B 参数以下的模型。</translation>
     </message>
     <message>
         <source>These checks of your computer failed, so runs may fail</source>

@@ -52,11 +52,11 @@ class Cuts:
         limit: the context length.
         splits: whether a longer text becomes several examples.
         most: tokens for which the model is made, above which no context length is advised; 0 where nobody knows.
-        num_rows: examples seen; each part of a text that was split is one.
+        num_rows: examples that are not left out; each part of a text that was split is one.
         num_cut: longer than the limit.
         num_open: cut in the middle of what is learned: the model would never see where to stop.
         num_cut_texts, num_open_texts: plain texts among these, which could be split instead.
-        longest_tokens: length of the longest row before it was cut or split.
+        longest_tokens: length of the longest row before it was cut, split or left out for what it has to learn.
         longest_kept: length of the longest example behind it.
         num_split: texts that became several examples.
         num_parts: examples that they became.
@@ -101,6 +101,7 @@ class Cuts:
         self.are_pairs |= len(answers) > 1
         if 0 < needed <= self.limit:
             return True
+        self.longest_tokens = max(self.longest_tokens, *(len(each.input_ids) for each in answers))
         self.num_empty += not needed
         if needed:
             self.num_beyond += 1
@@ -117,20 +118,25 @@ class Cuts:
         self.num_parts += len(found)
         return found
 
-    def cut(self, example: Example, *, is_text: bool = False) -> Example:
+    def within(self, example: Example) -> Example:
         """Return an example within the limit: a longer one as an own copy, so that the rest is freed."""
+        if len(example.input_ids) <= self.limit:
+            return example
+        return Example(example.input_ids[: self.limit].copy(), example.labels[: self.limit].copy())
+
+    def cut(self, example: Example, *, is_text: bool = False) -> Example:
+        """Return an example within the limit and count it: one that is not left out."""
         num_tokens = len(example.input_ids)
         self.num_rows += 1
         self.longest_tokens = max(self.longest_tokens, num_tokens)
         self.longest_kept = max(self.longest_kept, min(num_tokens, self.limit))
-        if num_tokens <= self.limit:
-            return example
-        is_open = bool((example.labels[self.limit - 1 : self.limit + 1] != IGNORED_LABEL).all())
-        self.num_cut += 1
-        self.num_open += is_open
-        self.num_cut_texts += is_text
-        self.num_open_texts += is_text and is_open
-        return Example(example.input_ids[: self.limit].copy(), example.labels[: self.limit].copy())
+        if num_tokens > self.limit:
+            is_open = bool((example.labels[self.limit - 1 : self.limit + 1] != IGNORED_LABEL).all())
+            self.num_cut += 1
+            self.num_open += is_open
+            self.num_cut_texts += is_text
+            self.num_open_texts += is_text and is_open
+        return self.within(example)
 
     def notes(self, *, are_all: bool = True) -> dict[str, str]:
         """Return what a person should know, codes and sentences; nothing when every row was within the limit.
@@ -173,7 +179,7 @@ class Cuts:
                     **values,
                 )
             said.append(words)
-            if not self.is_reachable(self.beyond_from):
+            if not (self.num_cut and self.is_reachable(self.beyond_from)):
                 said.append(self.to_learn(self.beyond_from))
         if self.num_empty:
             said.append(

@@ -365,8 +365,8 @@ def _write_pairs(
         if spec.data.overlong == "skip" and cuts.skips(both):
             num_overlong += 1
             continue
-        better, worse = map(cuts.cut, both)
         if cuts.learns(both):
+            better, worse = map(cuts.cut, both)
             rows.add(replace(better, rejected=worse), chosen.question, len(rows) if own is None else own)
         else:
             untrained.append(needed_tokens(both))
@@ -434,8 +434,8 @@ def _write_examples(
                 num_overlong += 1
                 continue
             for part in cuts.parts(tokenised):
-                example = cuts.cut(part.example, is_text=tokenised.is_text)
                 if cuts.learns([part.example]):
+                    example = cuts.cut(part.example, is_text=tokenised.is_text)
                     left = soft and soft.first(example.num_trained_tokens)
                     example = replace(example, is_bad=row.is_bad, soft=left)
                     rows.add(example, tokenised.question, group, row.document, row.kept)

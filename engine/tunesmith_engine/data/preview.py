@@ -154,9 +154,8 @@ class _Left:
 
     Attributes:
         path: of the file.
-        num_tokens, num_trained_tokens: of the examples within the context length that are not skipped.
-        num_learned: with a token to learn.
-        num_learned_tokens: of these, within the context length.
+        num_tokens, num_trained_tokens: of the examples that are not left out, within the context length.
+        num_learned: rows that are not left out.
         num_overlong: skipped because they are too long.
         num_untrained: without one within the context length.
         learned_from: the fewest tokens with which one of these has something to learn, 0 where none has.
@@ -168,19 +167,11 @@ class _Left:
     num_tokens: int = 0
     num_trained_tokens: int = 0
     num_learned: int = 0
-    num_learned_tokens: int = 0
     num_overlong: int = 0
     num_untrained: int = 0
     learned_from: int = 0
     highest_token: int = 0
-    answers: list[Example] = field(default_factory=list)
-
-    def cut(self, row: Tokenised, cuts: Cuts) -> Example:
-        """Return and count what the context length leaves of an example."""
-        kept = cuts.cut(row.example, is_text=row.is_text)
-        self.num_tokens += len(kept.input_ids)
-        self.num_trained_tokens += kept.num_trained_tokens
-        return kept
+    answers: list[Tokenised] = field(default_factory=list)
 
     def skip(self, row: Tokenised, cuts: Cuts) -> Example:
         """Return the beginning of an example that a run leaves out."""
@@ -188,10 +179,11 @@ class _Left:
 
     def is_left_out(self, row: Tokenised, cuts: Cuts, spec: RunSpec) -> bool:
         """Return whether a run leaves an example out, and count it; of a pair at its second answer."""
-        self.answers.append(row.example)
+        self.answers.append(row)
         if len(self.answers) < sequences_per_row(spec.objective.kind):
             return False
-        answers, self.answers = self.answers, []
+        rows, self.answers = self.answers, []
+        answers = [each.example for each in rows]
         if spec.data.overlong == "skip" and cuts.skips(answers):
             self.num_overlong += 1
             return True
@@ -199,9 +191,11 @@ class _Left:
         # A class is learned from the whole text.
         if spec.objective.kind in FROM_LABELS or cuts.learns(answers):
             self.num_learned += 1
-            highest = max(int(each.input_ids[: cuts.limit].max()) for each in answers)
-            self.highest_token = max(self.highest_token, highest)
-            self.num_learned_tokens += sum(min(len(each.input_ids), cuts.limit) for each in answers)
+            for each in rows:
+                kept = cuts.cut(each.example, is_text=each.is_text)
+                self.num_tokens += len(kept.input_ids)
+                self.num_trained_tokens += kept.num_trained_tokens
+                self.highest_token = max(self.highest_token, int(kept.input_ids.max()))
             return False
         self.num_untrained += 1
         return True
@@ -215,7 +209,7 @@ class _Left:
         """
         return {
             "num_rows": self.num_learned + self.num_untrained,
-            "row_tokens": self.num_learned_tokens / self.num_learned if self.num_learned else None,
+            "row_tokens": self.num_tokens / self.num_learned if self.num_learned else None,
             "num_skipped": num_bad + self.num_overlong,
             "num_untrained": self.num_untrained,
             "num_tokens": self.num_tokens,
@@ -345,7 +339,7 @@ def _looked_at(
         for part, tokenised in enumerate(parts, 1):
             lengths.append(length := len(tokenised.example.input_ids))
             is_skipped = spec.data.overlong == "skip" and length > cuts.limit
-            example = file.skip(tokenised, cuts) if is_skipped else file.cut(tokenised, cuts)
+            example = file.skip(tokenised, cuts) if is_skipped else cuts.within(tokenised.example)
             head.examples[-1] -= file.is_left_out(tokenised, cuts, spec)
             if is_shown and part <= MAX_PARTS:
                 # Only the first part has the leading tokens.
@@ -389,7 +383,7 @@ def _length_notes(spec: RunSpec, cuts: Cuts, left: _Left, *, are_all: bool) -> d
     notes = cuts.notes(are_all=are_all)
     if spec.objective.kind in FROM_LABELS | FROM_STEPS:
         return notes
-    return notes | few_trained(left.num_trained_tokens, left.num_learned_tokens)
+    return notes | few_trained(left.num_trained_tokens, left.num_tokens)
 
 
 def _shown_row(

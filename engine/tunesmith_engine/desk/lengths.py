@@ -133,8 +133,6 @@ class Lengths:
         parts = [[part.example] for part in self._cuts.parts(answers[0])]
         if len(answers) > 1:
             parts = [[each.example for each in answers]]
-        for each in answers:
-            self._cuts.cut(each.example)
         # All of them, because each is counted.
         learned = [self._cuts.learns(each) for each in parts]
         return any(learned)

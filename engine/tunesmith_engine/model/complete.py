@@ -35,6 +35,10 @@ def check_complete(folder: Path, model: Any, info: dict[str, Any], layout: Layou
             wanted=list(wanted),
         )
     if missing := sorted(info["missing_keys"]):
+        if len(missing) == 1:
+            raise refused(
+                _file_of(missing[0], folder, layout), "{path}: the weight {name} is missing.", name=missing[0]
+            )
         raise refused(
             _file_of(missing[0], folder, layout),
             "{path}: {num_missing} weights are missing, such as {name}.",
@@ -42,7 +46,14 @@ def check_complete(folder: Path, model: Any, info: dict[str, Any], layout: Layou
             name=missing[0],
         )
     shapes = {name: weight.shape for name, weight in layout.weights.items()}
-    if left_out := sorted(name for name in info["unexpected_keys"] if _has_a_place(name, shapes.get(name), model)):
+    left_out = sorted(name for name in info["unexpected_keys"] if _has_a_place(name, shapes.get(name), model))
+    if len(left_out) == 1:
+        raise refused(
+            _file_of(left_out[0], folder, layout),
+            "{path}: the weight {name} has no place in a model of these settings.",
+            name=left_out[0],
+        )
+    if left_out:
         raise refused(
             _file_of(left_out[0], folder, layout),
             "{path}: {num_left_out} weights have no place in a model of these settings, such as {name}.",

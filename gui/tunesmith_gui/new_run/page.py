@@ -382,7 +382,7 @@ class NewRunPage(Page):
             return Banner("warn", title, words, actions=actions, parent=self)
         if survey.has_gpu:
             return None
-        words = self.tr("Training will use the processor, which is slow. Choose a model under 0.5 B parameters.")
+        words = self.tr("Training will use the processor, which is slow. Models under 0.5 B parameters suit it best.")
         return self._news("gpu", "none", "neutral", self.tr("No NVIDIA GPU found"), words)
 
     def _news(

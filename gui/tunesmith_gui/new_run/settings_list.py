@@ -85,7 +85,7 @@ class SettingRow(QWidget):
         about = fill(translate("SettingsList", "About %1"), label)
         self.help = IconButton("help", about, self.toggle_help, parent=self)
         set_tip(self.help, self._help)
-        for widget, stretch in ((self.label, 5), (self.control, 6), (self.note, 6)):
+        for widget, stretch in ((self.label, 5), (self.control, 7), (self.note, 5)):
             row.addWidget(widget, stretch)
         row.addWidget(self.reset)
         row.addWidget(self.help)

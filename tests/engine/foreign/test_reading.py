@@ -124,8 +124,8 @@ def test_the_same_error_outside_is_our_mistake() -> None:
 # Models
 
 
-def drop(name: str) -> Callable[[dict[str, torch.Tensor]], object]:
-    return lambda weights: weights.pop(name)
+def drop(*names: str) -> Callable[[dict[str, torch.Tensor]], object]:
+    return lambda weights: [weights.pop(name) for name in names]
 
 
 def poison(name: str) -> Callable[[dict[str, torch.Tensor]], object]:
@@ -152,14 +152,15 @@ QUERY = "model.layers.0.self_attn.q_proj"
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (drop(PRODUCT), f"1 weights are missing, such as {PRODUCT}"),
-        (drop("lm_head.weight"), "such as lm_head.weight"),
+        (drop(PRODUCT), f"the weight {PRODUCT} is missing"),
+        (drop("lm_head.weight"), "the weight lm_head.weight is missing"),
+        (drop(PRODUCT, NORM), f"2 weights are missing, such as {NORM}"),
         (poison(NORM), f"the weight {NORM} holds NaN"),
         (poison("model.embed_tokens.weight"), "the weight model.embed_tokens.weight holds NaN"),
         (poison(PRODUCT), f"the weight {PRODUCT} holds NaN"),
-        (add(f"{QUERY}.bias", 64), f"have no place in a model of these settings, such as {QUERY}.bias"),
-        (add("model.layers.0.self_attn.q_norm.weight", 16), "such as model.layers.0.self_attn.q_norm.weight"),
-        (add(f"{QUERY}.lora_A.weight", 4, 64), f"such as {QUERY}.lora_A.weight"),
+        (add(f"{QUERY}.bias", 64), f"the weight {QUERY}.bias has no place in a model of these settings"),
+        (add("model.layers.0.self_attn.q_norm.weight", 16), "model.layers.0.self_attn.q_norm.weight has no place"),
+        (add(f"{QUERY}.lora_A.weight", 4, 64), f"{QUERY}.lora_A.weight has no place"),
         (add(PRODUCT, 64, 128), f"the weight {PRODUCT} has the shape [64, 128]. By config.json it would be [128, 64]"),
     ],
 )
@@ -189,7 +190,7 @@ def test_a_model_that_gets_a_head_needs_no_output_layer_and_all_else(
     change_weights(own_model, drop("lm_head.weight"))
     check_model(None, spec)
     change_weights(own_model, drop(PRODUCT))
-    with pytest.raises(UserError, match=f"1 weights are missing, such as {PRODUCT}"):
+    with pytest.raises(UserError, match=f"the weight {PRODUCT} is missing"):
         check_model(None, spec)
     # A kind of model that gets no such head is refused by the run, which knows the labels.
     edit(own_model / "config.json", model_type="mamba")
