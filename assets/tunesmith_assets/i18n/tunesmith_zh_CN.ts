@@ -6766,7 +6766,7 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     </message>
     <message>
         <source>{tokens:,} tokens, and nothing to learn in the first {limit:,}.</source>
-        <translation>共 {tokens:,} 个 token，前 {limit:,} 个中没有可学习的内容。</translation>
+        <translation>共 {tokens:,} 个词元，前 {limit:,} 个中没有可学习的内容。</translation>
     </message>
     <message>
         <source>{trained:,} training rows, {held_out:,} held out, {examples:,} examples in each epoch</source>

@@ -21,6 +21,7 @@ from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.hardware import Hardware
 from tunesmith_core.objectives import FROM_LABELS, FROM_PAIRS, LABELS
 from tunesmith_core.rows_look import RowsLook
+from tunesmith_core.spec_problems import cross_problems
 from tunesmith_core.unmatched_names import unmatched
 from tunesmith_gui.background import Latest
 from tunesmith_gui.new_run.form import BY_REWARD, NewRunForm
@@ -468,5 +469,6 @@ class NewRunFacts(QObject):
         """
         is_ready = self.plan is not None and self.survey is not None and self.survey.environment_problem is None
         self._lengths_look.ask(self._form.spec if is_ready and not self._lengths and self._may_leave_out else None)
-        if is_ready:
+        # What is still to be chosen would be refused in the model's place.
+        if is_ready and not cross_problems(self._form.spec):
             self._weights_look.ask(self._form.spec)

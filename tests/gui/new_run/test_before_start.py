@@ -237,6 +237,18 @@ class TestCutRows:
         qtbot.waitUntil(lambda: len(checked.specs) == 2, timeout=5000)
         qtbot.waitUntil(page.start_bar.start.isEnabled, timeout=5000)
 
+    def test_a_model_is_looked_at_once_there_is_data(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, checked: Any
+    ) -> None:
+        """A spec without data is refused by any operation, and the model would be blamed for it."""
+        page.form.set_value("model.path", str(model))
+        qtbot.waitUntil(lambda: page.facts.plan is not None, timeout=5000)
+        settle()
+        assert checked.specs == []
+        fill_in(qtbot, page, model, data_file)
+        qtbot.waitUntil(lambda: len(checked.specs) == 1, timeout=5000)
+        assert checked.specs[0].data.sources[0].path == str(data_file)
+
     def test_what_keeps_a_model_from_being_looked_at_is_no_fault_of_it(
         self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, checked: Any
     ) -> None:
