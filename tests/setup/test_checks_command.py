@@ -84,6 +84,9 @@ def test_faults_are_counted(home: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     assert run() == 3
     said = capsys.readouterr().out.rstrip()
     assert said.endswith("missing: tunesmith install --training-only\nTo repair the others: tunesmith repair")
+    monkeypatch.setattr(checks, "all_checks", lambda full: [checks.EnvironmentPython(LAUNCHER_POINTER)])
+    assert run() == 3
+    assert capsys.readouterr().out.rstrip().endswith(". To repair them: tunesmith repair")
 
 
 def crowded_machine() -> Machine:
