@@ -387,7 +387,7 @@ def _check_experts(folder: Path, part: Mapping[str, Any], tensors: Mapping[str, 
 
 
 def _check_whole_experts(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Refuse experts that lack what others of their layer have: a library would put them together, and fail."""
+    """Refuse experts with fewer weights than others of their layer: transformers fails when it stacks them."""
     held: dict[tuple[str, str], set[int]] = {}
     for name in tensors:
         if (found := _PART_OF_EXPERT.fullmatch(name)) and not _NO_LANGUAGE.search(found[1]):

@@ -63,7 +63,7 @@ def check_complete(folder: Path, model: Any, info: dict[str, Any], layout: Layou
 
 
 def check_finite(folder: Path, model: Any, layout: Layout) -> None:  # Any: a transformers model
-    """Refuse weights that are no numbers, as far as these are read quickly. Raises UserError."""
+    """Refuse NaN and infinite weights, as far as these are found quickly. Raises UserError."""
     embedding = model.get_input_embeddings().weight
     for name, weight in model.named_parameters():
         # Other matrices would take long, and show in the first prediction, which reads every number of them.
@@ -73,7 +73,7 @@ def check_finite(folder: Path, model: Any, layout: Layout) -> None:  # Any: a tr
 
 
 def not_finite(name: str, folder: Path, layout: Layout) -> TunesmithError:
-    """Return the error of a weight that is no number."""
+    """Return the error of a weight with NaN or infinite numbers."""
     path = _file_of(name, folder, layout)
     return refused(path, "{path}: the weight {name} holds NaN or infinite numbers.", name=name)
 

@@ -251,7 +251,8 @@ class NewRunFacts(QObject):
             self._plan_timer.start()
 
     def _on_refused(self, error: object) -> None:
-        if isinstance(error, UserError):  # anything else is no fault of the model
+        # Anything else is no fault of the model.
+        if isinstance(error, UserError) and error.code != "spec-invalid":
             self._blame(error)
 
     def _blame(self, error: TunesmithError) -> None:

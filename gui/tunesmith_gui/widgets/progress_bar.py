@@ -19,7 +19,7 @@ class ProgressBar(QProgressBar):
         self.setUpdatesEnabled(True)
 
     def setRange(self, minimum: int, maximum: int) -> None:
-        """Takes a range, which may begin the bar anew."""
+        """Takes a range, which may reset the bar."""
         self.setUpdatesEnabled(False)
         super().setRange(minimum, maximum)
         self.setUpdatesEnabled(True)

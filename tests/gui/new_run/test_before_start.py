@@ -249,10 +249,13 @@ class TestCutRows:
         qtbot.waitUntil(lambda: len(checked.specs) == 1, timeout=5000)
         assert checked.specs[0].data.sources[0].path == str(data_file)
 
+    @pytest.mark.parametrize(
+        "error", [TunesmithError("disk-full", "There is no room."), UserError("spec-invalid", "A rank is odd.")]
+    )
     def test_what_keeps_a_model_from_being_looked_at_is_no_fault_of_it(
-        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, checked: Any
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, checked: Any, error: TunesmithError
     ) -> None:
-        checked.answer = TunesmithError("disk-full", "There is no room.")
+        checked.answer = error
         fill_in(qtbot, page, model, data_file)
         qtbot.waitUntil(lambda: len(checked.specs) == 1, timeout=5000)
         settle()
