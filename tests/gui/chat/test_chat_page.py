@@ -517,7 +517,7 @@ def test_everything_has_a_name_and_room(page: ChatPage, qtbot: Any) -> None:
     page.model.select(talk)
     page._rebuild()
     qtbot.mouseClick(page.more, Qt.MouseButton.LeftButton)
-    qtbot.wait(50)
+    settle()
     assert unnamed(page) == []
     names = [each.accessibleName() for each in page.findChildren(QPushButton) if each.isVisible()]
     assert len(names) == len(set(names))

@@ -406,7 +406,7 @@ def test_the_result_calls_both_sides_as_the_lists_do(page: VotePage, qtbot: Any)
 def test_the_page_fits_and_names_everything(width: int, page: VotePage, qtbot: Any) -> None:
     page.resize(width, 500)
     ask(page, qtbot, "long " * 300, "")
-    qtbot.wait(50)
+    settle()
     assert clipped(page) == []
     assert unnamed(page) == []
     left, right = page.answers.cards

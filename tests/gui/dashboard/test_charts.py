@@ -88,13 +88,13 @@ def geometries(root: QWidget) -> list[Any]:
     return [each.geometry() for each in root.findChildren(QWidget)]
 
 
-def test_hovering_moves_no_widget_of_the_page(charts: DashboardCharts, qtbot: Any) -> None:
+def test_hovering_moves_no_widget_of_the_page(charts: DashboardCharts) -> None:
     charts.show_model(run_of(40, 60))
-    qtbot.wait(50)
+    settle()
     before = geometries(charts)
     for step in (1, 10, 39):
         hover(charts.loss, step)
-        qtbot.wait(10)
+        settle()
         assert geometries(charts) == before
 
 
@@ -168,14 +168,14 @@ def test_finished_run_of_a_folder_offers_to_show_all(open_dashboard: Any) -> Non
     assert plot._chip.text() == "Show the whole run"
 
 
-def test_charts_keep_their_height_whatever_the_model_answers(charts: DashboardCharts, qtbot: Any) -> None:
+def test_charts_keep_their_height_whatever_the_model_answers(charts: DashboardCharts) -> None:
     heights = set()
     for text in ("", "Yes.", "a long answer " * 40):
         model = run_of(20, 60)
         if text:
             model.apply(pack([Event(999, 1.0, "sample", {"step": 20, "prompt": "Why?", "text": text})]))
         charts.show_model(model)
-        qtbot.wait(50)
+        settle()
         heights.add((charts.loss.height(), charts.layout().minimumHeightForWidth(charts.width())))
     assert len(heights) == 1
 
