@@ -76,6 +76,26 @@ def test_of_texts_splitting_is_named_first() -> None:
     assert "Longer texts can be split" in words
 
 
+def test_one_huge_row_does_not_decide_for_all() -> None:
+    cuts = Cuts(4)
+    for num_tokens in (3, *range(5, 25), 40, 60):
+        cuts.cut(example(num_tokens, range(1, 3)))
+    (words,) = cuts.notes().values()
+    assert words.endswith("to 60 tokens, or skip longer rows. At 24 tokens, 2 of 23 would be cut.")
+    for _ in range(20):
+        cuts.cut(example(31, range(1, 3)))
+    assert "would be cut" not in cuts.notes()["dataset-rows-cut"], "half of the length at most, and few rows"
+
+
+@pytest.mark.parametrize(("most", "is_told"), [(0, True), (30, True), (20, False)])
+def test_a_lower_length_is_named_where_the_model_is_made_for_twice_as_many(most: int, is_told: bool) -> None:
+    cuts = Cuts(4, most=most)
+    for num_tokens in (12, 60):
+        cuts.cut(example(num_tokens, range(1, 3)), is_text=True)
+    (words,) = cuts.notes().values()
+    assert ("At 12 tokens, 1 of 2 would be cut." in words) is is_told
+
+
 def test_the_first_token_is_never_learned() -> None:
     assert [example(4, learned).num_trained_tokens for learned in (range(1), range(2), range(1, 4), range(4))] == [
         0,

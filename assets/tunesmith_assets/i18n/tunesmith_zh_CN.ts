@@ -6433,6 +6433,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{path}：训练该适配器时所用的基础模型，其文件与 {model} 的文件不同。</translation>
     </message>
     <message>
+        <source>{path}: the base model finds every token equally likely, before any training.</source>
+        <translation>{path}：基础模型在训练之前就认为每个词元的可能性相同。</translation>
+    </message>
+    <message>
         <source>{path}: the label of every row is false.</source>
         <translation>{path}：每一行的标签都是 false。</translation>
     </message>
@@ -6475,6 +6479,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>{path}: the weight {name} holds NaN or infinite numbers.</source>
         <translation>{path}：权重 {name} 中有 NaN 或无穷大的数值。</translation>
+    </message>
+    <message>
+        <source>{path}: the weight {name} holds zeros only.</source>
+        <translation>{path}：权重 {name} 只包含零。</translation>
     </message>
     <message>
         <source>{path}: the weight {name} is missing.</source>
@@ -8589,6 +8597,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>At {after} of the held-out tokens the model would write the same as the bigger one (before training: {before}).</source>
         <translation>在留出的词元中，有 {after} 的位置模型会写出与更大的模型相同的内容（训练前：{before}）。</translation>
+    </message>
+    <message>
+        <source>At {length} tokens, {num_cut} of {num_rows} would be cut.</source>
+        <translation>若为 {length} 个词元，{num_rows} 行中会有 {num_cut} 行被截断。</translation>
     </message>
     <message>
         <source>Attention&apos;s expansions</source>

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tunesmith_core.messages import Message, joined
 from tunesmith_core.position_limits import SHORTEN
 from tunesmith_engine.data.example import IGNORED_LABEL, Example
 from tunesmith_engine.data.parts import parts
 from tunesmith_engine.data.tokenising import Tokenised
+
+FEW_OF_THEM = 0.1
+"""Share of the rows that are cut that may stay so at a context length that is named beside the one for every row."""
 
 
 def learned_from(example: Example) -> int:
@@ -55,6 +59,7 @@ class Cuts:
         num_rows: examples that are not left out; each part of a text that was split is one.
         num_cut: longer than the limit.
         num_open: cut in the middle of what is learned: the model would never see where to stop.
+        cut_lengths: how many of them have how many tokens.
         num_cut_texts, num_open_texts: plain texts among these, which could be split instead.
         longest_tokens: length of the longest row before it was cut, split or left out for what it has to learn.
         longest_kept: length of the longest example behind it.
@@ -74,6 +79,7 @@ class Cuts:
     num_rows: int = 0
     num_cut: int = 0
     num_open: int = 0
+    cut_lengths: Counter[int] = field(default_factory=Counter)
     num_cut_texts: int = 0
     num_open_texts: int = 0
     longest_tokens: int = 0
@@ -133,6 +139,7 @@ class Cuts:
         if num_tokens > self.limit:
             is_open = bool((example.labels[self.limit - 1 : self.limit + 1] != IGNORED_LABEL).all())
             self.num_cut += 1
+            self.cut_lengths[num_tokens] += 1
             self.num_open += is_open
             self.num_cut_texts += is_text
             self.num_open_texts += is_text and is_open
@@ -209,13 +216,13 @@ class Cuts:
         )
         if self._is_beyond:
             splitting = Message("To keep all of every text, have longer texts split (Longer examples: Split).")
-            return [cut, *self._lost_of_texts(), *self._highest(), splitting]
+            return [cut, *self._lost_of_texts(), *self._highest(), *self._most_of_them(), splitting]
         advice = Message(
             "To keep all of every text, have longer texts split (Longer examples: Split), or raise the context length "
             "to {longest_tokens} tokens.",
             longest_tokens=self.longest_tokens,
         )
-        return [cut, *self._lost_of_texts(), advice]
+        return [cut, *self._lost_of_texts(), advice, *self._most_of_them()]
 
     def _of_rows(self) -> list[str]:
         cut = Message(
@@ -236,6 +243,7 @@ class Cuts:
                 *([lost] if self.num_open > self.num_open_texts else []),
                 *self._lost_of_texts(),
                 *self._highest(),
+                *self._most_of_them(),
                 *([splitting] if self.num_cut_texts else []),
                 Message("To leave them out, skip longer rows."),
             ]
@@ -249,7 +257,22 @@ class Cuts:
             *self._lost_of_texts(),
             *([splitting] if self.num_cut_texts else []),
             advice,
+            *self._most_of_them(),
         ]
+
+    def _most_of_them(self) -> list[str]:
+        """Name a far lower context length that still cuts a few rows: a huge one shall not decide for all."""
+        highest, num_longer, found = min(self.longest_tokens, self.most or self.longest_tokens), 0, None
+        for length in sorted(self.cut_lengths, reverse=True):
+            if num_longer > max(1, FEW_OF_THEM * self.num_cut):
+                break
+            if num_longer and 2 * length <= highest:
+                found = length, num_longer
+            num_longer += self.cut_lengths[length]
+        if found is None:
+            return []
+        values = {"length": found[0], "num_cut": found[1], "num_rows": self.num_rows}
+        return [Message("At {length} tokens, {num_cut} of {num_rows} would be cut.", **values)]
 
     @property
     def _is_beyond(self) -> bool:

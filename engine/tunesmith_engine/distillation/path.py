@@ -12,8 +12,9 @@ from tunesmith_engine.data import IGNORED_LABEL, Example
 from tunesmith_engine.decode import Decoder, open_decoder
 from tunesmith_engine.distillation.divergence import divergence
 from tunesmith_engine.model.causality import check_looks_back_only, feels_padding
+from tunesmith_engine.model.first_prediction import check_predicts
 from tunesmith_engine.model.folder import padding_id
-from tunesmith_engine.model.load import check_predicts, load_model
+from tunesmith_engine.model.load import load_model
 from tunesmith_engine.model.row_lengths import RotarySwitches
 from tunesmith_engine.train.loss import Totals, make_batch, predictions, takes_positions
 from tunesmith_engine.train.loss_paths import PlainPath

@@ -78,6 +78,11 @@ def not_finite(name: str, folder: Path, layout: Layout) -> TunesmithError:
     return refused(path, "{path}: the weight {name} holds NaN or infinite numbers.", name=name)
 
 
+def only_zeros(name: str, folder: Path, layout: Layout) -> TunesmithError:
+    """Return the error of a weight without any number but zero, as a download that was cut off may leave it."""
+    return refused(_file_of(name, folder, layout), "{path}: the weight {name} holds zeros only.", name=name)
+
+
 def _file_of(name: str, folder: Path, layout: Layout) -> Path:
     """Return the file that holds a weight; where none has it by this name, the one that lists all of them."""
     holder = next((file for file, weights in layout.files.items() if name in weights), None)

@@ -23,7 +23,7 @@ from tunesmith_core.model_json import read_object
 from tunesmith_core.packed_weights import QUANTIZED_KEYS, Layout, format_of, is_kept, settings_of
 from tunesmith_core.position_limits import too_long
 from tunesmith_engine.device import Compute
-from tunesmith_engine.model.complete import check_complete, check_finite, not_finite
+from tunesmith_engine.model.complete import check_complete, check_finite
 from tunesmith_engine.model.expert_places import HostRoom
 from tunesmith_engine.model.folder import num_rows
 from tunesmith_engine.model.foreign import reading
@@ -298,40 +298,6 @@ def _check_generation_config(folder: Path) -> None:
     if (folder / "generation_config.json").is_file():
         with reading(folder / "generation_config.json", "the settings can't be used"):
             GenerationConfig.from_pretrained(folder, local_files_only=True)
-
-
-def check_predicts(model: Any, compute: Compute, input_ids: torch.Tensor, folder: Path) -> None:  # Any: a model
-    """Let a model predict once, alone: settings that its own class can't compute with show before anything is attached.
-
-    Args:
-        model: the base model; an adapter in it is switched off by the caller.
-        compute: its device.
-        input_ids: a few tokens of the data, [length].
-        folder: of the model, named in the error.
-
-    Raises:
-        UserError: `model-files-missing-or-corrupt` when it can't, or when weights are no numbers.
-        RunFailure: `nan-loss` when its prediction is NaN or infinite.
-    """
-    with (
-        torch.no_grad(),
-        compute.autocast(),
-        reading(folder, "the model can't predict with the settings in config.json"),
-    ):
-        logits = model(input_ids=input_ids[None].to(compute.device), use_cache=False).logits
-    # Minus infinity is what some models say of tokens that can't come next.
-    if not bool((logits.isnan() | logits.isposinf()).any()):
-        return
-    for name, weight in model.named_parameters():
-        if weight.is_floating_point() and not bool(weight.isfinite().all()):
-            name = name.removeprefix("base_model.model.").replace(".base_layer", "")
-            raise not_finite(name, folder, read_layout(folder))
-    raise TunesmithError(
-        "nan-loss",
-        "{folder}: the base model predicts NaN, before any training.",
-        hint="Check the numbers in config.json, choose float32 as number format, or download the model again.",
-        folder=folder,
-    )
 
 
 def check_row_lengths(longest_tokens: int, model: PreTrainedModel, folder: Path) -> None:

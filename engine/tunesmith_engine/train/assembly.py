@@ -17,9 +17,10 @@ from tunesmith_core.trained_parts import FULL
 from tunesmith_engine.data import Example, PreparedData
 from tunesmith_engine.device import Compute
 from tunesmith_engine.methods import Method, method_of
+from tunesmith_engine.model.first_prediction import check_predicts
 from tunesmith_engine.model.folder import check_token_ids, load_tokenizer, model_folder, num_rows, padding_id
 from tunesmith_engine.model.initial_values import StillHalf, begin, has_still_half
-from tunesmith_engine.model.load import check_predicts, check_row_lengths, load_config
+from tunesmith_engine.model.load import check_row_lengths, load_config
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.model.vocabulary import growth_of, words_of
 from tunesmith_engine.preparation import Preparation

@@ -135,6 +135,10 @@ def poison(name: str) -> Callable[[dict[str, torch.Tensor]], object]:
     return change
 
 
+def empty(*names: str) -> Callable[[dict[str, torch.Tensor]], object]:
+    return lambda weights: [weights[name].zero_() for name in names]
+
+
 def add(name: str, *shape: int) -> Callable[[dict[str, torch.Tensor]], object]:
     return lambda weights: weights.update({name: torch.ones(shape)})
 
@@ -158,6 +162,8 @@ QUERY = "model.layers.0.self_attn.q_proj"
         (poison(NORM), f"the weight {NORM} holds NaN"),
         (poison("model.embed_tokens.weight"), "the weight model.embed_tokens.weight holds NaN"),
         (poison(PRODUCT), f"the weight {PRODUCT} holds NaN"),
+        (empty("lm_head.weight"), "the weight lm_head.weight holds zeros only"),
+        (empty("model.embed_tokens.weight"), "the weight model.embed_tokens.weight holds zeros only"),
         (add(f"{QUERY}.bias", 64), f"the weight {QUERY}.bias has no place in a model of these settings"),
         (add("model.layers.0.self_attn.q_norm.weight", 16), "model.layers.0.self_attn.q_norm.weight has no place"),
         (add(f"{QUERY}.lora_A.weight", 4, 64), f"{QUERY}.lora_A.weight has no place"),
@@ -173,12 +179,25 @@ def test_weights_that_do_not_fit_are_named(
     assert error.code == CORRUPT
     assert str(own_model / "model.safetensors") in error.message
     assert words in error.message
-    if "NaN" in words:
+    if "NaN" in words or "zeros" in words:
         check_model(None, spec)
         return
     with pytest.raises(UserError) as before:
         check_model(None, spec)
     assert (before.value.code, before.value.message) == (error.code, error.message), "headers tell as much"
+
+
+def test_zeros_that_say_nothing_of_the_whole_are_no_fault(tiny_spec: MakeSpec, own_model: Path) -> None:
+    # Layers that were put in to be trained begin this way.
+    change_weights(own_model, empty("model.layers.1.self_attn.o_proj.weight", "model.layers.1.mlp.down_proj.weight"))
+    assert check(None, tiny_spec(model={"path": str(own_model)}))["step_s"]
+
+
+def test_a_model_that_finds_every_token_equally_likely_is_refused(tiny_spec: MakeSpec, own_model: Path) -> None:
+    change_weights(own_model, empty("model.norm.weight"))
+    error = refusal(tiny_spec(model={"path": str(own_model)}))
+    assert (error.code, str(own_model) in error.message) == (CORRUPT, True)
+    assert "every token equally likely" in error.message
 
 
 @pytest.mark.parametrize("kind", ["classify", "prm", "reward"])
