@@ -51,13 +51,13 @@ ENGINE_VARIABLES = frozenset(
     SYSTEMROOT WINDIR SYSTEMDRIVE COMSPEC PATHEXT OS USERNAME USERDOMAIN USERPROFILE HOMEDRIVE HOMEPATH COMPUTERNAME
     APPDATA LOCALAPPDATA PROGRAMDATA ALLUSERSPROFILE PUBLIC PROGRAMFILES PROGRAMFILES(X86) PROGRAMW6432
     COMMONPROGRAMFILES COMMONPROGRAMFILES(X86) COMMONPROGRAMW6432 NUMBER_OF_PROCESSORS PROCESSOR_ARCHITECTURE
-    PROCESSOR_IDENTIFIER PROCESSOR_LEVEL PROCESSOR_REVISION DRIVERDATA KMP_AFFINITY""".split()
+    PROCESSOR_IDENTIFIER PROCESSOR_LEVEL PROCESSOR_REVISION DRIVERDATA KMP_AFFINITY OMP_THREAD_LIMIT""".split()
 )
 """Variables of a person that an engine sees. All others stay outside: a shell may hold passwords under any name.
 
 What a program needs to find itself, its libraries and its person, on Linux and on Windows; certificates and a mirror
-of the hub for downloads; where Triton looks for Windows' own compiler; and
-where threads may run, without which PyTorch does not start on some computers."""
+of the hub for downloads; where Triton looks for Windows' own compiler; where threads may run, without which PyTorch
+does not start on some computers; and how many at most, where engines share the cores, as those of our tests do."""
 
 ENGINE_PREFIXES = ("LC_", "XDG_", "TUNESMITH_", "COVERAGE_", "WINE")
 """So do these; the last two are for our tests, which measure child processes and run programs of Windows on Linux."""

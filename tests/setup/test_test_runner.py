@@ -21,6 +21,7 @@ from tunesmith_setup.probe.interpreters import Interpreter
 
 FIRST = Interpreter(Path("/usr/bin/python3.11"), (3, 11))
 SECOND = Interpreter(Path("/usr/bin/python3.12"), (3, 12))
+VARIABLES = ("TUNESMITH_EXAMPLE_MODEL", "OMP_THREAD_LIMIT", "COVERAGE_FILE")
 
 
 class Machine:
@@ -44,8 +45,7 @@ class Machine:
         (environment.folder / "lib" / "python3.11" / "site-packages").mkdir(parents=True, exist_ok=True)
         script(
             environment.python,
-            f"line = ' '.join(args) + ' | ' + ' '.join(k for k in ('TUNESMITH_EXAMPLE_MODEL', 'COVERAGE_FILE') "
-            f"if k in os.environ)\n"
+            f"line = ' '.join(args) + ' | ' + ' '.join(k for k in {VARIABLES} if k in os.environ)\n"
             f"open({str(self.calls_file)!r}, 'a').write({environment.name!r} + ' ' + line + '\\n')\n"
             f"words = open({str(self.failing)!r}).read().splitlines()\n"
             f"said = open({str(self.printed)!r}).read() if 'tests/windows' in line and '--ignore' not in line else ''\n"
@@ -62,7 +62,8 @@ class Machine:
 def machine(
     home: Path, tmp_path: Path, programs: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
 ) -> Machine:
-    monkeypatch.delenv("COVERAGE_FILE", raising=False)
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
     result = Machine(tmp_path)
     script(
         programs / "xvfb-run", "assert args[:3] == ['-a', '-s', '-screen 0 1280x800x24']\nos.execv(args[3], args[3:])"
@@ -86,7 +87,7 @@ def test_everything_runs_under_a_headless_screen_with_coverage(
 ) -> None:
     monkeypatch.setattr(test_runner.os, "cpu_count", lambda: 32)
     assert test_runner.run([], long=False) == 0
-    windows = "-m pytest -p no:cacheprovider -m not long --durations=30 tests/windows | TUNESMITH_EXAMPLE_MODEL"
+    windows = "-m pytest -p no:cacheprovider -m not long --durations=30 tests/windows | TUNESMITH_EXAMPLE_MODEL OMP_THREAD_LIMIT"
     # It runs beside what comes after the time budgets.
     assert machine.calls.index(windows) >= 4
     calls = [call for call in machine.calls if call != windows]
@@ -98,10 +99,10 @@ def test_everything_runs_under_a_headless_screen_with_coverage(
     workers = "-m pytest -p no:cacheprovider -m not long -n 4 --dist loadfile --no-loadscope-reorder --durations=30"
     bare_tests = ["tests/core", "tests/setup", "tests/packaging"]
     apart = " ".join(f"--ignore={each}" for each in ["tests/windows", "tests/bench", "tests/engine", *bare_tests])
-    assert engine == f"{workers} tests/engine | TUNESMITH_EXAMPLE_MODEL"
-    assert tests == f"{workers} {apart} | TUNESMITH_EXAMPLE_MODEL"
+    assert engine == f"{workers} tests/engine | TUNESMITH_EXAMPLE_MODEL OMP_THREAD_LIMIT"
+    assert tests == f"{workers} {apart} | TUNESMITH_EXAMPLE_MODEL OMP_THREAD_LIMIT"
     covered = f"-m coverage run {workers} {' '.join(bare_tests)}"
-    assert bare == f"{covered} | TUNESMITH_EXAMPLE_MODEL COVERAGE_FILE"
+    assert bare == f"{covered} | TUNESMITH_EXAMPLE_MODEL OMP_THREAD_LIMIT COVERAGE_FILE"
     assert machine.giving_way.read_text().split() == ["tests/engine", "--ignore=tests/packaging", "tests/packaging"]
     assert combine.startswith("-m coverage combine")
     assert report.startswith("-m coverage report --fail-under=100")

@@ -45,6 +45,9 @@ PYTEST = ["-m", "pytest", "-p", "no:cacheprovider"]
 MOST_WORKERS = 4
 """Each holds Qt and PyTorch. One more than there are cores: a test often waits for a child, a clock or a disk."""
 
+SHARED_CORES = {"OMP_THREAD_LIMIT": "1"}
+"""Workers and the engines that they start share the cores: more threads of PyTorch would mostly wait for each other."""
+
 SLOWEST = "--durations=30"
 """Tests that are named with their times: who shortens the whole begins there."""
 
@@ -203,6 +206,7 @@ def _run_all(
     for python, selection in selections:
         budgets = [*HEADLESS, str(python), *PYTEST, *selection, TIMED_TESTS]
         _step(f"time budgets ({_tag(python)})", budgets, environment, progress, outcome)
+    environment = environment | SHARED_CORES
     with _windows_beside(*selections[0], missing, environment, progress, outcome):
         for python, selection in selections:
             for name, tests in (("pytest of the engine", [ENGINE_TESTS]), ("pytest", apart)):
