@@ -87,7 +87,8 @@ def test_everything_runs_under_a_headless_screen_with_coverage(
 ) -> None:
     monkeypatch.setattr(test_runner.os, "cpu_count", lambda: 32)
     assert test_runner.run([], long=False) == 0
-    windows = "-m pytest -p no:cacheprovider -m not long --durations=30 tests/windows | TUNESMITH_EXAMPLE_MODEL OMP_THREAD_LIMIT"
+    shared = "TUNESMITH_EXAMPLE_MODEL OMP_THREAD_LIMIT"
+    windows = f"-m pytest -p no:cacheprovider -m not long --durations=30 tests/windows | {shared}"
     # It runs beside what comes after the time budgets.
     assert machine.calls.index(windows) >= 4
     calls = [call for call in machine.calls if call != windows]
@@ -99,10 +100,10 @@ def test_everything_runs_under_a_headless_screen_with_coverage(
     workers = "-m pytest -p no:cacheprovider -m not long -n 4 --dist loadfile --no-loadscope-reorder --durations=30"
     bare_tests = ["tests/core", "tests/setup", "tests/packaging"]
     apart = " ".join(f"--ignore={each}" for each in ["tests/windows", "tests/bench", "tests/engine", *bare_tests])
-    assert engine == f"{workers} tests/engine | TUNESMITH_EXAMPLE_MODEL OMP_THREAD_LIMIT"
-    assert tests == f"{workers} {apart} | TUNESMITH_EXAMPLE_MODEL OMP_THREAD_LIMIT"
+    assert engine == f"{workers} tests/engine | {shared}"
+    assert tests == f"{workers} {apart} | {shared}"
     covered = f"-m coverage run {workers} {' '.join(bare_tests)}"
-    assert bare == f"{covered} | TUNESMITH_EXAMPLE_MODEL OMP_THREAD_LIMIT COVERAGE_FILE"
+    assert bare == f"{covered} | {shared} COVERAGE_FILE"
     assert machine.giving_way.read_text().split() == ["tests/engine", "--ignore=tests/packaging", "tests/packaging"]
     assert combine.startswith("-m coverage combine")
     assert report.startswith("-m coverage report --fail-under=100")

@@ -19,7 +19,7 @@ def check_predicts(model: Any, compute: Compute, input_ids: torch.Tensor, folder
     """Let a model predict once, alone: settings that its own class can't compute with show before anything is attached.
 
     Args:
-        model: the base model; an adapter in it is switched off by the caller.
+        model: the base model as transformers made it; an adapter in it is switched off by the caller.
         compute: its device.
         input_ids: a few tokens of the data, [length].
         folder: of the model, named in the error.
@@ -66,4 +66,4 @@ def _refuse_indifference(model: Any, folder: Path) -> NoReturn:
 def _weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the weights of a base model by their names in its files, whether an adapter is in it or not."""
     for name, weight in model.named_parameters():
-        yield name.removeprefix("base_model.model.").replace(".base_layer", ""), weight
+        yield name.replace(".base_layer", ""), weight

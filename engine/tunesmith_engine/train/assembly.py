@@ -119,7 +119,8 @@ def make_parts(
     model = method.load(folder, spec, compute)
     check_row_lengths(data.stats.longest_tokens, model.get_base_model(), folder)
     with model.disable_adapter() if spec.adapter.kind != FULL else contextlib.nullcontext():
-        check_predicts(model, compute, torch.from_numpy(data.train[0].input_ids[:TRIED_TOKENS]).long(), folder)
+        tried = torch.from_numpy(data.train[0].input_ids[:TRIED_TOKENS]).long()
+        check_predicts(model.get_base_model(), compute, tried, folder)
     return Parts(spec, compute, method, folder, tokenizer, data, model)
 
 
