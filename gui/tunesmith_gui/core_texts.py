@@ -1533,6 +1533,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "The model of this run writes texts and rates none."),
     QT_TRANSLATE_NOOP("Core", "The model runs in plain PyTorch. {reason}"),
     QT_TRANSLATE_NOOP("Core", "The model saw a few rows again and again: the {num_rows} training rows hold only {num_distinct} different ones."),
+    QT_TRANSLATE_NOOP("Core", "The model uses {used} of the {num_logits} logits that its output layer gives."),
     QT_TRANSLATE_NOOP("Core", "The model was trained in plain PyTorch, without fast kernels. {reason}"),
     QT_TRANSLATE_NOOP("Core", "The model {name} was deleted and is in the trash."),
     QT_TRANSLATE_NOOP("Core", "The model's embedded tokens are computed in plain PyTorch, without room for noise."),

@@ -6,8 +6,9 @@ import gc
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 from PySide6.QtCore import QCoreApplication, QEvent, QEventLoop, QThreadPool, QTimer
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
+from pytestqt.wait_signal import SignalBlocker
 from shiboken6 import isValid
 
 from tunesmith_core.operations.folder import OperationState
@@ -31,6 +33,30 @@ from tunesmith_gui.theme import Scheme, theme
 
 PATIENCE_S = 5.0
 LEAST_TURNS, MOST_TURNS = 2, 20
+
+MOST_WAIT_MS = 60_000
+"""For what will come: a busy computer takes its time, and only a test that fails waits so long."""
+
+
+class PatientBot(QtBot):
+    """Waits for what a test expects at least as long as a busy computer may take."""
+
+    def waitUntil(self, callback: Callable[[], bool | None], *, timeout: int = MOST_WAIT_MS) -> None:
+        """Wait until something holds; see QtBot."""
+        super().waitUntil(callback, timeout=max(timeout, MOST_WAIT_MS))
+
+    def waitSignal(
+        self, signal: Any, *, timeout: int = MOST_WAIT_MS, raising: bool | None = None, **options: Any
+    ) -> SignalBlocker:
+        """Wait for a signal, or for the time in which none shall come; see QtBot."""
+        most = timeout if raising is False else max(timeout, MOST_WAIT_MS)
+        return super().waitSignal(signal, timeout=most, raising=raising, **options)
+
+
+@pytest.fixture
+def qtbot(qapp: QApplication, request: pytest.FixtureRequest) -> PatientBot:
+    """The driver of widgets, with patience."""
+    return PatientBot(request)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9219,6 +9219,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>本次运行的模型只写文本，不给文本打分。</translation>
     </message>
     <message>
+        <source>The model uses {used} of the {num_logits} logits that its output layer gives.</source>
+        <translation>模型的输出层给出 {num_logits} 个 logits，而模型只使用其中 {used} 个。</translation>
+    </message>
+    <message>
         <source>The model was trained in plain PyTorch, without fast kernels. {reason}</source>
         <translation>模型使用原生 PyTorch 训练，未使用快速内核。{reason}</translation>
     </message>

@@ -54,7 +54,7 @@ class FusedDecoder:
         self._cache: KeyValueCache | None = None
         self._tables: RotaryTables | None = None
         self._steps: dict[bool, Step] = {}
-        check_agreement(model, assembly.compute, self.loss)
+        check_agreement(model, assembly.compute, assembly.head.num_outputs, self.loss)
         self.release()
 
     @classmethod

@@ -48,16 +48,20 @@ def small_plan(plan: MemoryPlan) -> MemoryPlan:
     return replace(plan, policies=policies, capacity_tokens=NUM_TOKENS, tiling=SMALLEST)
 
 
-def check_agreement(model: PeftModel, compute: Compute, fused_loss: Callable[[PackedBatch], torch.Tensor]) -> None:
-    """Compare the losses of a few random tokens.
+def check_agreement(
+    model: PeftModel, compute: Compute, num_logits: int, fused_loss: Callable[[PackedBatch], torch.Tensor]
+) -> None:
+    """Compare the logits in their number, and the losses of a few random tokens.
 
     Args:
         model: the transformers model with its adapters; it is left in the mode in which it was.
         compute: the run's device and number format.
+        num_logits: how many the fused model has for a token. Some leave the last ones out, whose share of a loss is as
+            small as rounding.
         fused_loss: the summed loss of a micro-batch by the fused model, in nats.
 
     Raises:
-        NotFusableError: the losses differ by more than rounding.
+        NotFusableError: the numbers differ, or the losses by more than rounding.
     """
     examples, theirs, num_trained = [], 0.0, 0
     with torch.no_grad(), _evaluating(model):
@@ -65,6 +69,12 @@ def check_agreement(model: PeftModel, compute: Compute, fused_loss: Callable[[Pa
             with compute.autocast():
                 ids = torch.from_numpy(document)[None].long().to(compute.device)
                 logits = model(input_ids=ids, use_cache=False).logits[0, :-1].float()
+            if logits.shape[1] != num_logits:
+                raise NotFusableError(
+                    "The model uses {used} of the {num_logits} logits that its output layer gives.",
+                    used=logits.shape[1],
+                    num_logits=num_logits,
+                )
             likely = logits.argmax(dim=1)
             theirs += nn.functional.cross_entropy(logits, likely, reduction="sum").item()
             examples.append(Example(document, np.concatenate((document[:1], likely.int().cpu().numpy()))))

@@ -101,7 +101,7 @@ class FusedModel:
         # In little memory: whether a whole step fits is the first step's question.
         fused = cls(model, assembly, planner, small_plan(plan))
         try:
-            check_agreement(model, compute, fused.loss)
+            check_agreement(model, compute, assembly.head.num_outputs, fused.loss)
         except NotFusableError:
             fused.detach()
             raise

@@ -97,7 +97,7 @@ def _reason(error: Exception, path: Path) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].startswith("Class validation error"):
         lines = [lines[1].partition("Error: ")[2] or lines[1]]
-    return shortened(lines[0].rstrip(".:")) if lines else Message("the reason is not known")
+    return shortened(lines[0].rstrip(".:!")) if lines else Message("the reason is not known")
 
 
 def _key_reason(key: object, path: Path) -> str:

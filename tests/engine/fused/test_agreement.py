@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM
 
+from tests.engine import causal_types
 from tests.engine.fused.test_model import adapted, compute
 from tunesmith_engine.fused import model as model_module
 from tunesmith_engine.fused.agreement import check_agreement
@@ -94,7 +97,22 @@ def test_the_right_shape_agrees_with_dropout_and_with_buffers_smaller_than_the_c
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_a_loss_that_is_no_number_is_refused(loss: float) -> None:
     with pytest.raises(NotFusableError, match=f"{loss} and"):
-        check_agreement(adapted("llama"), compute(), lambda batch: torch.tensor(loss))
+        model = adapted("llama")
+        check_agreement(model, compute(), model.config.vocab_size, lambda batch: torch.tensor(loss))
+
+
+@pytest.mark.parametrize("num_left_out", [0, 1])
+def test_logits_that_a_model_leaves_out_are_missed(num_left_out: int) -> None:
+    config = causal_types.make_config("inkling_text")
+    # Of so many, one is a share of the loss as small as rounding.
+    config.vocab_size, config.unpadded_vocab_size = 8193, 8193 - num_left_out
+    torch.manual_seed(0)
+    model = get_peft_model(AutoModelForCausalLM.from_config(config), LoraConfig(target_modules="all-linear"))
+    if num_left_out:
+        with pytest.raises(NotFusableError, match="uses 8192 of the 8193 logits"):
+            FusedModel.attach(model, compute(), 64)
+    else:
+        FusedModel.attach(model, compute(), 64)
 
 
 def test_a_model_that_is_all_but_certain_is_not_refused_for_its_rounding() -> None:
