@@ -96,8 +96,8 @@ def test_the_right_shape_agrees_with_dropout_and_with_buffers_smaller_than_the_c
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_a_loss_that_is_no_number_is_refused(loss: float) -> None:
+    model = adapted("llama")
     with pytest.raises(NotFusableError, match=f"{loss} and"):
-        model = adapted("llama")
         check_agreement(model, compute(), model.config.vocab_size, lambda batch: torch.tensor(loss))
 
 
