@@ -207,18 +207,22 @@ def private_folder(folder: Path) -> Path:
         OSError: as the file system says.
     """
     try:
-        folder.mkdir(_FOLDER_MODE)
+        _make_folder(folder)
     except FileNotFoundError:
-        if folder.parent.is_dir():
-            # As below /proc, where nobody can make one.
-            raise
-        private_folder(folder.parent)
-        return private_folder(folder)
+        # Another process may be making the same ones. Below /proc, nobody can.
+        if folder.parent != folder and not folder.parent.is_dir():
+            private_folder(folder.parent)
+        _make_folder(folder)
+    return folder
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(_FOLDER_MODE)
     except OSError:
         # Windows refuses the root of a drive in other words than that it exists.
         if not folder.is_dir():
             raise
-    return folder
 
 
 def make_private(path: Path) -> None:

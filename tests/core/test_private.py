@@ -127,6 +127,25 @@ def test_another_persons_folder_and_a_drive_without_modes_stay(tmp_path: Path, m
     assert tmp_path.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.parametrize("others", [("a",), ("a", "a/b")])
+def test_folders_may_be_made_by_two_processes_at_once(
+    others: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = os.mkdir
+
+    def overtaken(path: Path, mode: int) -> None:
+        try:
+            make(path, mode)
+        except FileNotFoundError:
+            for name in others:
+                make(tmp_path / name, mode)
+            raise
+
+    with monkeypatch.context() as race:
+        race.setattr(os, "mkdir", overtaken)
+        assert files.private_folder(tmp_path / "a" / "b").is_dir()
+
+
 def test_a_folder_is_made_with_those_above_it(tmp_path: Path) -> None:
     assert files.private_folder(tmp_path / "a" / "b" / "c").is_dir()
     assert files.private_folder(tmp_path / "a" / "b") == tmp_path / "a" / "b"
