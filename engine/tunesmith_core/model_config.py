@@ -159,7 +159,7 @@ def check_tensors(folder: Path, config: Mapping[str, Any], tensors: Mapping[str,
     _check_layers(folder, part, tensors)
     _check_width(folder, part, tensors)
     _check_experts(folder, part, tensors)
-    _check_whole_experts(folder, tensors)
+    _check_whole_experts(folder, part, tensors)
 
 
 def check_size(path: Path, part: Mapping[str, Any], num_numbers: int) -> None:  # Any: JSON values
@@ -386,8 +386,15 @@ def _check_experts(folder: Path, part: Mapping[str, Any], tensors: Mapping[str, 
         )
 
 
-def _check_whole_experts(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Refuse experts with fewer weights than others of their layer: transformers fails when it stacks them."""
+def _check_whole_experts(
+    folder: Path,
+    part: Mapping[str, Any],  # Any: JSON values
+    tensors: Mapping[str, Tensor],
+) -> None:
+    """Refuse experts with fewer weights than others of their layer: transformers fails when it stacks them.
+
+    Those beyond the number that config.json names are others: LongCat's pass a token on, and lack a weight.
+    """
     held: dict[tuple[str, str], set[int]] = {}
     for name in tensors:
         if (found := _PART_OF_EXPERT.fullmatch(name)) and not _NO_LANGUAGE.search(found[1]):
@@ -395,12 +402,15 @@ def _check_whole_experts(folder: Path, tensors: Mapping[str, Tensor]) -> None:
     numbers: dict[str, int] = {}
     for (layer, _), each in held.items():
         numbers[layer] = max(numbers.get(layer, 0), max(each) + 1)
+    if named := _first_whole(part, NUM_EXPERTS):
+        numbers = {layer: min(number, named) for layer, number in numbers.items()}
+        held = {key: {number for number in each if number < named} for key, each in held.items()}
     # A name may hold any number, so they are not counted one by one.
-    lacking = [(layer, part, each) for (layer, part), each in held.items() if len(each) < numbers[layer]]
+    lacking = [(layer, role, each) for (layer, role), each in held.items() if len(each) < numbers[layer]]
     if lacking:
-        layer, part, each = lacking[0]
+        layer, role, each = lacking[0]
         number = next(number for number in range(numbers[layer]) if number not in each)
-        name = shortened(f"{layer}.{number}.{part}")
+        name = shortened(f"{layer}.{number}.{role}")
         num_missing = sum(numbers[other] - len(present) for other, _, present in lacking)
         if num_missing == 1:
             raise damaged(folder, "the weight {name} is missing", name=name)

@@ -88,8 +88,22 @@ def test_experts_that_lack_what_others_have_are_refused(folder: Path) -> None:
     del held[name]
     write_safetensors(folder / "model.safetensors", layers(0, 1) | held)
     assert refusal(folder).message == f"{folder}: the weight {name} is missing."
+    edit(folder / "config.json", num_local_experts=None)
     write_safetensors(folder / "model.safetensors", layers(0, 1) | held | {name.replace(".2.", f".{10**15}."): [4, 8]})
     assert "weights of experts are missing, such as model.layers.1.mlp.experts.2." in refusal(folder).message
+
+
+@pytest.mark.parametrize(("named", "is_whole"), [(2, True), (3, False)])
+def test_experts_beyond_those_that_are_named_may_lack_some(folder: Path, named: int, is_whole: bool) -> None:
+    # As LongCat's do, which pass a token on.
+    held = {f"model.layers.0.mlp.experts.{number}.up_proj.weight": [4, 8] for number in range(4)}
+    held |= {f"model.layers.0.mlp.experts.{number}.down_proj.weight": [8, 4] for number in range(2)}
+    edit(folder / "config.json", num_hidden_layers=1, n_routed_experts=named)
+    write_safetensors(folder / "model.safetensors", layers(0) | held)
+    if is_whole:
+        open_model_folder(folder)
+    else:
+        assert "model.layers.0.mlp.experts.2.down_proj.weight is missing" in refusal(folder).message
 
 
 def test_for_how_many_tokens_there_is_an_embedding_is_what_the_language_model_says(folder: Path) -> None:

@@ -41,10 +41,11 @@ float32 loop of Gemma 3n ended 1.3e-5 off the same loop in float64."""
 TOLERANCE = 1e-5
 
 QUICK = (
-    "bamba bloom deepseek_v4 falcon falcon_h1 gemma3n_text gpt2 gpt_oss llama4_text mamba mixtral phimoe prophetnet "
-    "qwen3_next qwen3_vl rwkv xglm".split()
+    "bamba bloom deepseek_v4 falcon falcon_h1 gemma3n_text gpt2 gpt_oss llama4_text longcat_flash mamba mixtral phimoe "
+    "prophetnet qwen3_next qwen3_vl rwkv xglm".split()
 )
-"""One of each sort: state spaces, convolutions, several routers, stacked experts, old positions, ALiBi, images."""
+"""One of each sort: state spaces, convolutions, several routers, stacked experts, experts that pass a token on, old
+positions, ALiBi, images."""
 
 LOOKS_AHEAD = (
     "bert bert-generation big_bird camembert cpmant data2vec-text electra ernie megatron-bert rembert roberta "
