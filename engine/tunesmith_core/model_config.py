@@ -393,7 +393,8 @@ def _check_whole_experts(
 ) -> None:
     """Refuse experts with fewer weights than others of their layer: transformers fails when it stacks them.
 
-    Those beyond the number that config.json names are others: LongCat's pass a token on, and lack a weight.
+    Experts beyond the count in config.json are not checked. In LongCat they return a token unchanged, so they need no
+    down_proj.
     """
     held: dict[tuple[str, str], set[int]] = {}
     for name in tensors:
