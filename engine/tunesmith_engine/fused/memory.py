@@ -31,7 +31,7 @@ from tunesmith_engine.fused.rates import (
     measure_memory_rate,
 )
 from tunesmith_engine.fused.refining import refined
-from tunesmith_engine.fused.tiling import SAVER, SMALL, SMALLEST, TILINGS, WHOLE, Tiling
+from tunesmith_engine.fused.tiling import FEW_LOGITS, SAVER, SMALL, SMALLEST, TILINGS, WHOLE, Tiling
 from tunesmith_engine.host_memory import PinningError, host_budget_bytes
 from tunesmith_engine.shapes import MlpShape
 
@@ -207,7 +207,7 @@ class MemoryPlanner:
             if self._fits(everything):
                 return everything
         # With room enough every policy is tiled as the one that keeps everything, and so gives the very same results.
-        tilings = (SAVER,) if name == "saver" else (WHOLE, SMALL, SAVER)
+        tilings = (SAVER,) if name == "saver" else (WHOLE, SMALL, FEW_LOGITS, SAVER)
         plans = [self._chosen(name, capacity, tiling, experts_on_host) for tiling in tilings]
         if not any(map(self._fits, plans)):
             plans.append(self._chosen(name, capacity, SMALLEST, experts_on_host))

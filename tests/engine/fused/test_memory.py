@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from tests.engine.fused import families
 from tests.engine.fused.test_model import adapted, compute, rows
 from tunesmith_core.spec_training import OptimizerSpec
 from tunesmith_engine.data import Example
@@ -14,7 +15,7 @@ from tunesmith_engine.fused.assembly import Assembly
 from tunesmith_engine.fused.memory import MemoryPlan, MemoryPlanner
 from tunesmith_engine.fused.rates import CopyRates
 from tunesmith_engine.fused.recognise import recognise
-from tunesmith_engine.fused.tiling import WHOLE
+from tunesmith_engine.fused.tiling import FEW_LOGITS, SMALL, WHOLE
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.train.fused_path import FusedPath, RowLengths
 from tunesmith_engine.train.loss import Totals
@@ -106,6 +107,21 @@ def test_where_there_is_room_all_policies_cut_alike(assembly: Assembly) -> None:
     plans = [planner_for(assembly, None).plan(name) for name in ("auto", "none", "mlp", "smart", "full", "offload")]
     assert {plan.tiling for plan in plans} == {WHOLE}
     assert planner_for(assembly, plans[-2].peak_bytes - 1).plan("full").tiling != WHOLE
+
+
+def test_fewer_logits_at_a_time_before_smaller_pieces_of_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a large vocabulary they are hundreds of MiB, and cost nothing; heads of a delta rule in parts do."""
+    monkeypatch.setitem(families.SIZES, "vocab_size", 20_000)
+    model = adapted("llama")
+    made = Assembly(model, recognise(model), compute())
+    try:
+        planner = planner_for(made, None, longest_tokens=None)
+        small, few = (planner._chosen("none", MOST_TOKENS, tiling, 0) for tiling in (SMALL, FEW_LOGITS))
+        assert few.peak_bytes < small.peak_bytes
+        plan = planner_for(made, few.peak_bytes, longest_tokens=None).plan("auto")
+        assert (plan.policies, plan.tiling) == (few.policies, FEW_LOGITS)
+    finally:
+        made.release()
 
 
 def test_where_nothing_fits_the_least_is_planned(assembly: Assembly) -> None:
