@@ -9087,6 +9087,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>该检查点由旧版本保存，无法判断基础模型是否已更改。</translation>
     </message>
     <message>
+        <source>The code of {name} doesn&apos;t run on a small example, so it can&apos;t be checked.</source>
+        <translation>{name} 的代码无法在小例子上运行，因此无法检查它。</translation>
+    </message>
+    <message>
         <source>The column {column} describes tools.</source>
         <translation>列 {column} 描述工具。</translation>
     </message>
@@ -12533,6 +12537,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{name} sees no GPU: /dev/dxg is missing.</source>
         <translation>{name} 看不到显卡：缺少 /dev/dxg。</translation>
+    </message>
+    <message>
+        <source>{name} turns embeddings of {width:,} numbers into the {hidden:,} that its layers read, which is not supported.</source>
+        <translation>{name} 会把 {width:,} 维的嵌入转换成各层读取的 {hidden:,} 维，暂不支持这种做法。</translation>
     </message>
     <message>
         <source>{name} uses its last norm several times.</source>
