@@ -150,6 +150,13 @@ CODES: dict[str, ErrorCode] = {
         "as T5 work differently. Models that need code of their own can't be loaded, since it is never run.",
         "Choose a decoder, such as a Llama, Qwen, Gemma or Mistral model.",
     ),
+    "model-settings-unsupported": ErrorCode(
+        USER,
+        "transformers can't run this model with its settings",
+        "The weights are complete and match config.json. The code that transformers has for this type of model fails "
+        "with these settings together.",
+        "Choose another model. If config.json was changed by hand, restore the original.",
+    ),
     "chat-template-tokens-missing": ErrorCode(
         USER,
         "The model lacks tokens of the chat template",

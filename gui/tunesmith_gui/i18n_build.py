@@ -62,6 +62,7 @@ TEMPLATE_PLACES = {
     "_error": 1,
     "MessageError": 0,
     "NotFusableError": 0,
+    "NotTriedError": 0,
     "PlainOnlyError": 0,
     "NotApplicableError": 0,
     "FieldProblem": 1,

@@ -6257,6 +6257,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>无法读取工作簿：{error}。</translation>
     </message>
     <message>
+        <source>transformers&apos; own code for this type of model can&apos;t run with the settings in config.json</source>
+        <translation>transformers 中这类模型的代码无法按 config.json 的设置运行</translation>
+    </message>
+    <message>
+        <source>two of its parts expect tensors of different sizes</source>
+        <translation>其中两个部分需要的张量大小不一致</translation>
+    </message>
+    <message>
         <source>writing</source>
         <translation>生成</translation>
     </message>
@@ -8495,6 +8503,18 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>Tunesmith 训练逐个词元生成文本的解码器模型。BERT 等编码器和 T5 等编码器-解码器模型的工作方式不同。需要自带代码的模型无法加载，因为这些代码从不运行。</translation>
     </message>
     <message>
+        <source>transformers can&apos;t run this model with its settings</source>
+        <translation>transformers 无法按该模型的设置运行它</translation>
+    </message>
+    <message>
+        <source>The weights are complete and match config.json. The code that transformers has for this type of model fails with these settings together.</source>
+        <translation>权重完整，也与 config.json 相符。但 transformers 中这类模型的代码在这些设置的组合下会出错。</translation>
+    </message>
+    <message>
+        <source>Choose another model. If config.json was changed by hand, restore the original.</source>
+        <translation>请选择其他模型。如果手动修改过 config.json，请恢复原文件。</translation>
+    </message>
+    <message>
         <source>There is another folder in its place</source>
         <translation>原位置已有另一个文件夹</translation>
     </message>
@@ -9065,6 +9085,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The checkpoint is from an earlier version, so changes to the base model can&apos;t be detected.</source>
         <translation>该检查点由旧版本保存，无法判断基础模型是否已更改。</translation>
+    </message>
+    <message>
+        <source>The code of {name} doesn&apos;t run on a small example, so it can&apos;t be checked.</source>
+        <translation>{name} 的代码无法在小例子上运行，因此无法检查它。</translation>
     </message>
     <message>
         <source>The column {column} describes tools.</source>
@@ -9797,6 +9821,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>a social security number</source>
         <translation>社会安全号码</translation>
+    </message>
+    <message>
+        <source>a table that it computes itself is empty after a model is loaded</source>
+        <translation>它自行计算的一张表在模型加载后是空的</translation>
     </message>
     <message>
         <source>a task of lm-evaluation-harness</source>
@@ -11571,10 +11599,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>本次运行之前的模型</translation>
     </message>
     <message>
-        <source>the model can&apos;t predict with the settings in config.json</source>
-        <translation>模型无法按 config.json 中的设置进行预测</translation>
-    </message>
-    <message>
         <source>the number {number} is too large</source>
         <translation>数字 {number} 过大</translation>
     </message>
@@ -12513,6 +12537,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{name} sees no GPU: /dev/dxg is missing.</source>
         <translation>{name} 看不到显卡：缺少 /dev/dxg。</translation>
+    </message>
+    <message>
+        <source>{name} turns embeddings of {width:,} numbers into the {hidden:,} that its layers read, which is not supported.</source>
+        <translation>{name} 会把 {width:,} 维的嵌入转换成各层读取的 {hidden:,} 维，暂不支持这种做法。</translation>
     </message>
     <message>
         <source>{name} uses its last norm several times.</source>

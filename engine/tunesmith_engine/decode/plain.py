@@ -29,6 +29,7 @@ class PlainDecoder:
 
     Attributes:
         positions: that the model has learned, None where it computes them.
+        keeps_state: whether the model reads only each new token, not the whole text again.
     """
 
     name = "plain"
@@ -36,6 +37,7 @@ class PlainDecoder:
     def __init__(self, model: Any, compute: Compute) -> None:  # Any: a transformers model, maybe with PEFT's adapter
         self._model, self._compute = model, compute
         self.positions = learned_positions(model)
+        self.keeps_state = True
 
     def weights_changed(self) -> None:
         """Do nothing: the model itself answers."""
@@ -69,20 +71,36 @@ class PlainDecoder:
         base_model_only = before_run(model) if not with_adapter else contextlib.nullcontext()
         with untouched_training(model, device), base_model_only, self._compute.autocast():
             for row, prompt in enumerate(prompts):
-                torch.manual_seed(sampling.seed + row)
                 watch = _Watch(len(prompt), () if keeps_end else ends, partial(on_tokens, row), should_stop)
                 if not should_stop():
-                    self._continue(prompt, sampling, ends, watch)
+                    self._continue(prompt, replace(sampling, seed=sampling.seed + row), ends, watch)
                 answers.append(watch.tokens)
                 on_end(row)
         return answers
 
     def _continue(self, prompt: Sequence[int], sampling: Sampling, ends: Collection[int], watch: _Watch) -> None:
+        """Answer one prompt; a model whose code fails over its own state answers without it from then on."""
+        config = _config(within(sampling, len(prompt), self.positions), ends, self.keeps_state)
+        try:
+            self._write(prompt, config, sampling.seed, watch)
+        except (TunesmithError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception:
+            # Training never asks for the state, so that an error in its code shows here first (RWKV whose attention is
+            # wider than its layers). Behind the first token it may as well come from whoever is told.
+            if watch.tokens or not self.keeps_state:
+                raise
+            config.use_cache = False
+            self._write(prompt, config, sampling.seed, watch)
+            self.keeps_state = False
+
+    def _write(self, prompt: Sequence[int], config: GenerationConfig, seed: int, watch: _Watch) -> None:
+        torch.manual_seed(seed)
         input_ids = torch.tensor([list(prompt)], device=self._compute.device)
         output = self._model.generate(
             input_ids=input_ids,
             attention_mask=torch.ones_like(input_ids),
-            generation_config=_config(within(sampling, len(prompt), self.positions), ends),
+            generation_config=config,
             stopping_criteria=StoppingCriteriaList([watch]),
         )
         watch.take(output[0].tolist())
@@ -140,7 +158,7 @@ class _Watch(StoppingCriteria):
             self._report(new)
 
 
-def _config(sampling: Sampling, ends: Collection[int]) -> GenerationConfig:
+def _config(sampling: Sampling, ends: Collection[int], keeps_state: bool) -> GenerationConfig:
     end = sorted(ends)
     chosen: dict[str, Any] = {"do_sample": False}  # Any: settings of transformers
     if sampling.temperature > 0:
@@ -153,7 +171,7 @@ def _config(sampling: Sampling, ends: Collection[int]) -> GenerationConfig:
         }
     return GenerationConfig(
         max_new_tokens=sampling.max_tokens,
-        use_cache=True,
+        use_cache=keeps_state,
         repetition_penalty=sampling.repetition_penalty,
         pad_token_id=end[0] if end else 0,
         # With none transformers would take those of the model's own settings.

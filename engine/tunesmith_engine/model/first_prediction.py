@@ -25,14 +25,19 @@ def check_predicts(model: Any, compute: Compute, input_ids: torch.Tensor, folder
         folder: of the model, named in the error.
 
     Raises:
-        UserError: `model-files-missing-or-corrupt` when it can't, when weights are no numbers, or when it finds all
-            tokens equally likely, as zeros do.
+        UserError: `model-settings-unsupported` when it can't, for its weights were found complete before;
+            `model-files-missing-or-corrupt` when weights are no numbers, or when it finds all tokens equally likely, as
+            zeros do.
         RunFailure: `nan-loss` when its prediction is NaN or infinite.
     """
     with (
         torch.no_grad(),
         compute.autocast(),
-        reading(folder, "the model can't predict with the settings in config.json"),
+        reading(
+            folder,
+            "transformers' own code for this type of model can't run with the settings in config.json",
+            "model-settings-unsupported",
+        ),
     ):
         logits = model(input_ids=input_ids[None].to(compute.device), use_cache=False).logits
     # Minus infinity is what some models say of tokens that can't come next.

@@ -2,8 +2,8 @@
 
 The border runs by place. Inside `reading` stands nothing but a call of transformers, tokenizers or safetensors with a
 model's own files, or of the model that they made of them alone, before anything of ours is attached. Whatever comes
-out of such a call was caused by the files, because the same call works with sound ones. The same exception from any
-other place is our mistake and stays one.
+out of such a call was caused by the files, because the same call works with sound ones, or by the library's own code
+where the files were found sound before. The same exception from any other place is our mistake and stays one.
 """
 
 from __future__ import annotations
@@ -46,18 +46,23 @@ _OF_PYTHON = (AttributeError, TypeError, IndexError, AssertionError)
 """Their words are about the library's code."""
 
 _FIELD = re.compile(r"field '(\w+)'")
+_SIZES = re.compile(r"\b(sizes?|shapes?)\b")
+_NO_NUMBERS = "meta tensor"
+"""In PyTorch's words about a tensor without numbers: transformers makes a model of such ones, then fills those that are
+in the files or that it knows how to compute."""
 
 
 @contextlib.contextmanager
-def reading(path: Path, task: str) -> Iterator[None]:
+def reading(path: Path, task: str, code: str = "model-files-missing-or-corrupt") -> Iterator[None]:
     """Say what goes wrong meanwhile of a file.
 
     Args:
         path: the file, or the folder where it can be any of several.
         task: what can't be done, a sentence's end such as "the settings can't be used".
+        code: what it means that it can't.
 
     Raises:
-        UserError: `model-files-missing-or-corrupt`.
+        UserError: with the given code.
         TunesmithError: with its own code for what has nothing to do with the file, such as too little memory.
     """
     try:
@@ -69,9 +74,8 @@ def reading(path: Path, task: str) -> Iterator[None]:
         failure = translate(error)
         if failure.code not in NAMING:
             raise failure from error
-        code = failure.code if failure.code in KEPT and isinstance(error, ImportError) else ""
         raise TunesmithError(
-            code or "model-files-missing-or-corrupt",
+            failure.code if failure.code in KEPT and isinstance(error, ImportError) else code,
             "{path}: {task}: {reason}.",
             path=path,
             task=Message(task),
@@ -92,6 +96,10 @@ def _reason(error: Exception, path: Path) -> str:
     if isinstance(error, _OF_PYTHON):
         return Message("a setting is missing or has a value that this model can't have")
     text = str(error).strip()
+    if isinstance(error, RuntimeError) and _NO_NUMBERS in text:
+        return Message("a table that it computes itself is empty after a model is loaded")
+    if isinstance(error, RuntimeError) and _SIZES.search(text):
+        return Message("two of its parts expect tensors of different sizes")
     if field := _FIELD.search(text):
         return Message("the value of {name} is not one that this model can have", name=field[1])
     lines = [line.strip() for line in text.splitlines() if line.strip()]

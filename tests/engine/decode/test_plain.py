@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, GenerationConfig
 
+from tests.engine.causal_types import make_config
 from tests.engine.fused.test_model import adapted, compute
 from tunesmith_core.sampling import Sampling
 from tunesmith_engine.decode.plain import PlainDecoder
@@ -22,7 +24,7 @@ def likeliest(decoder: PlainDecoder, prompt: list[int], number: int) -> list[int
     row = list(prompt)
     with torch.no_grad():
         for _ in range(number):
-            row.append(int(decoder._model(torch.tensor([row])).logits[0, -1].argmax()))
+            row.append(int(decoder._model(torch.tensor([row]), use_cache=False).logits[0, -1].argmax()))
     return row[len(prompt) :]
 
 
@@ -63,3 +65,44 @@ def test_without_its_adapter_the_base_model_answers(decoder: PlainDecoder) -> No
         expected = likeliest(decoder, PROMPTS[2], 8)
     assert decoder.generate(PROMPTS[2:], Sampling(8), (), with_adapter=False) == [expected]
     assert decoder.generate(PROMPTS[2:], Sampling(8), ()) != [expected]
+
+
+def test_a_model_that_fails_over_its_own_state_reads_the_whole_text_again() -> None:
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(make_config("rwkv", attention_hidden_size=128)).eval()
+    decoder = PlainDecoder(model, compute())
+    reported: list[int] = []
+    warm = Sampling(6, temperature=5.0, seed=7)
+    first = decoder.generate(PROMPTS, warm, (), on_tokens=lambda _, tokens: reported.extend(tokens))
+    assert reported == [token for answer in first for token in answer]
+    assert decoder.generate(PROMPTS, warm, ()) == first, "a seed gives the same answer again"
+    assert decoder.generate(PROMPTS, Sampling(6), ()) == [likeliest(decoder, prompt, 6) for prompt in PROMPTS]
+
+
+def test_an_error_with_and_without_the_state_is_told(
+    decoder: PlainDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def fail(*_: object, generation_config: GenerationConfig, **__: object) -> None:
+        asked.append(generation_config.use_cache)
+        raise RuntimeError("it is broken")
+
+    monkeypatch.setattr(decoder._model, "generate", fail)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="it is broken"):
+            decoder.generate(PROMPTS, Sampling(6), ())
+    assert asked == [True, False] * 2, "one that fails anyway says nothing of the state"
+
+
+def test_an_error_of_who_is_told_ends_the_answer(decoder: PlainDecoder) -> None:
+    parts: list[list[int]] = []
+
+    def told(_: int, tokens: list[int]) -> None:
+        parts.append(tokens)
+        if len(parts) == 2:
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        decoder.generate(PROMPTS, Sampling(20), (), on_tokens=told)
+    assert len(parts) == 2

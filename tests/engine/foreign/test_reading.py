@@ -363,3 +363,31 @@ def test_rows_longer_than_a_learned_table_of_positions(tiny_spec: MakeSpec, tiny
     assert error.hint == "Set the context length to 32 tokens or less."
     spec = tiny_spec(model={"path": str(folder)}, data={"path": str(data), "context_length": 32, "train_on": "all"})
     assert check(None, spec)["longest_tokens"] == 32
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "reason"),
+    [
+        (
+            "zamba2",
+            {"num_key_value_heads": 2, "use_shared_attention_adapter": True},
+            "two of its parts expect tensors of different sizes",
+        ),
+        (
+            "trocr",
+            {"use_learned_position_embeddings": False},
+            "a table that it computes itself is empty after a model is loaded",
+        ),
+    ],
+)
+def test_settings_that_transformers_own_code_fails_over_are_no_fault_of_the_files(
+    tiny_spec: MakeSpec, tiny_model: Path, tmp_path: Path, kind: str, settings: dict[str, Any], reason: str
+) -> None:
+    rows = json.loads((tiny_model / "config.json").read_text())["vocab_size"]
+    folder = write_model(kind, tmp_path / kind, tiny_model, vocab_size=rows, **settings)
+    error = refusal(tiny_spec(model={"path": str(folder)}))
+    assert (error.code, error.exit_code) == ("model-settings-unsupported", 2)
+    assert error.message == (
+        f"{folder}: transformers' own code for this type of model can't run with the settings in config.json: {reason}."
+    )
+    assert "Error: " in (error.context or ""), "who reports it to transformers needs its own words"

@@ -19,6 +19,7 @@ from transformers.models.olmo.modeling_olmo import OlmoLayerNorm
 from tests.engine.fused import families
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.fused.recognise.parts import activation_name, normalise, read_norm
+from tunesmith_engine.fused.recognise.stand_ins import result_of
 from tunesmith_engine.mixer_shapes import AttentionShape
 from tunesmith_engine.shapes import ModelShape, NotFusableError, Unfused, UnfusedLayer
 
@@ -203,6 +204,21 @@ def test_missing_part_is_a_sentence(missing: str, named: str) -> None:
     delattr(model.get_submodule(parent), name)
     with pytest.raises(NotFusableError, match=named):
         recognise(model)
+
+
+@pytest.mark.parametrize("norm_before", [True, False])
+def test_a_projection_behind_the_embedding_is_named(norm_before: bool) -> None:
+    model = families.make("opt", word_embed_proj_dim=32, do_layer_norm_before=norm_before)
+    words = r"^model\.decoder turns embeddings of 32 numbers into the 64 that its layers read, which is not supported"
+    with pytest.raises(NotFusableError, match=words):
+        recognise(model)
+
+
+def test_code_that_runs_on_no_example_is_named_without_the_words_of_a_library() -> None:
+    left, right = torch.ones(5, 8), torch.ones(32, 64)
+    with pytest.raises(NotFusableError) as caught:
+        result_of("model.decoder", lambda: left @ right)
+    assert str(caught.value) == "The code of model.decoder doesn't run on a small example, so it can't be checked."
 
 
 @pytest.mark.parametrize("cap", [0.7, 30.0, None])

@@ -83,7 +83,7 @@ def _read(model: AnyModel) -> ModelShape:
     """Do what `recognise` says; a part that is missing shows as an AttributeError."""
     whole = base_model(model)
     body = find_decoder(whole)
-    embedding_of(body)
+    _check_width(body, embedding_of(body))
     streams = read_altup(body)
     body = altup.with_one_stream(body)
     reader = _Layers(body, isinstance(model, FullModel))
@@ -112,6 +112,23 @@ def _read(model: AnyModel) -> ModelShape:
     )
     shape.notes.extend([*reader.notes, *_check_trained(model, body, shape)])
     return shape
+
+
+def _check_width(body: Body, embedding: nn.Embedding) -> None:
+    """Refuse a projection between the embedding and the layers (OPT 350M), which every trial would stumble over.
+
+    Raises:
+        NotFusableError: there is one.
+    """
+    hidden_size = getattr(body.module.config, "hidden_size", embedding.embedding_dim)
+    if hidden_size != embedding.embedding_dim:
+        raise NotFusableError(
+            "{name} turns embeddings of {width:,} numbers into the {hidden:,} that its layers read, which is not "
+            "supported.",
+            name=body.name,
+            width=embedding.embedding_dim,
+            hidden=hidden_size,
+        )
 
 
 class _Layers:
