@@ -192,6 +192,19 @@ def test_losses_of_every_other_type_are_those_of_transformers_and_peft(kind: str
     _check_agreement(write(kind))
 
 
+def test_what_is_evaluated_is_what_was_trained(write: Any) -> None:
+    """RWKV halves its numbers after every few layers where it is not trained, and the adapters' shares count double."""
+    folder = write("rwkv", rescale_every=1)
+    ours = Trained(spec_of(folder), rows())
+    input_ids = torch.from_numpy(rows()[0].input_ids).long()[None]
+    with torch.no_grad():
+        trained = ours.model(input_ids=input_ids, use_cache=False).logits
+        evaluated = ours.model.eval()(input_ids=input_ids, use_cache=False).logits
+        merged = ours.model.merge_and_unload()(input_ids=input_ids, use_cache=False).logits
+    torch.testing.assert_close(evaluated, trained)
+    torch.testing.assert_close(merged, trained, rtol=1e-4, atol=1e-5)
+
+
 def test_experts_beside_an_mlp_train_as_transformers_and_peft_train_them(write: Any) -> None:
     folder = write("gemma4_text", **causal_types.BESIDE_MLP)
     _check_agreement(folder)

@@ -15,6 +15,7 @@ from tunesmith_core.objectives import DISTILLATION, FROM_LABELS, FROM_STEPS, HEA
 from tunesmith_core.preferences import Preferences
 from tunesmith_core.spec import RunSpec, in_force, strength_of, told_settings
 from tunesmith_core.trained_parts import FULL
+from tunesmith_engine.model.load import HALVING, load_config
 from tunesmith_engine.model.vocabulary import growth_of
 
 SCORE = """chat = [{"role": "user", "content": "How are you?"}, {"role": "assistant", "content": "Fine, thanks."}]
@@ -117,11 +118,13 @@ def _use(spec: RunSpec, model_folder: Path) -> str:
 def _use_adapter(spec: RunSpec, model_folder: Path) -> str:
     growth = growth_of(model_folder, spec)
     room = f"\nbase.resize_token_embeddings({growth.num_rows})  # room for the new words" if growth else ""
+    # Otherwise transformers halves a layer's weights, and not the adapter beside them.
+    whole = f", {HALVING}=0" if hasattr(load_config(model_folder), HALVING) else ""
     return f"""from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")
-base = AutoModelForCausalLM.from_pretrained({base_model_name(spec)!r}){room}
+base = AutoModelForCausalLM.from_pretrained({base_model_name(spec)!r}{whole}){room}
 model = PeftModel.from_pretrained(base, "THIS_FOLDER")"""
 
 

@@ -48,6 +48,10 @@ REMOVED_CONFIG_KEYS = ("auto_map", "trust_remote_code", "custom_pipelines", "att
 
 REMOVED_CONFIG_STARTS = ("_attn_implementation", "_experts_implementation", "experts_implementation")
 
+HALVING = "rescale_every"
+"""After so many layers RWKV halves its numbers when it is not trained, and the weights of the layers behind, but no
+adapter beside these: another model would be evaluated than was trained."""
+
 REFUSED_TYPES = {
     "reformer": Message("splits texts into chunks of a fixed length, so it can't train on examples of any length"),
     "xmod": Message("has separate weights for each language and does not know which to train"),
@@ -85,6 +89,8 @@ def load_config(folder: Path) -> Any:  # Any: transformers' config of this model
     with reading(path, "the settings can't be used"):
         config = CONFIG_MAPPING[model_type].from_dict(_with_special_floats(values))
         num_rows(config)
+    if hasattr(config, HALVING):
+        setattr(config, HALVING, 0)
     if type(config) not in AutoModelForCausalLM._model_mapping:
         is_pair = model_type in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
         kind = Message("an encoder-decoder") if is_pair else Message("not a language model on its own")
