@@ -1027,6 +1027,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "Loss"),
     QT_TRANSLATE_NOOP("Core", "Loss by step"),
     QT_TRANSLATE_NOOP("Core", "Loss or reward"),
+    QT_TRANSLATE_NOOP("Core", "Losses, held-out ones too, include the model's own term for an even use of its experts (output_router_logits), so perplexities made of them are too high."),
     QT_TRANSLATE_NOOP("Core", "Lower the learning rate, and look at the answers: the reward may favor something else."),
     QT_TRANSLATE_NOOP("Core", "Lower the learning rate, and look at the labels: good and bad may be swapped."),
     QT_TRANSLATE_NOOP("Core", "Lower the learning rate, and look at the pairs: better and worse may be swapped."),

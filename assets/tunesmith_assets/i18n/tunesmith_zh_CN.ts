@@ -8775,6 +8775,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>请缩短回答（rollouts.max_tokens），或减少同时处理的样本。</translation>
     </message>
     <message>
+        <source>Losses, held-out ones too, include the model&apos;s own term for an even use of its experts (output_router_logits), so perplexities made of them are too high.</source>
+        <translation>损失（包括留出数据的损失）中含有模型自身用于均衡使用各专家的一项（output_router_logits），因此由这些损失算出的困惑度偏高。</translation>
+    </message>
+    <message>
         <source>Lower the learning rate, so that the model keeps what it has in common with the bigger one.</source>
         <translation>请降低学习率，让模型保留与更大的模型一致的部分。</translation>
     </message>

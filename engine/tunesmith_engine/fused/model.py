@@ -22,6 +22,7 @@ from tunesmith_engine.fused import fp8
 from tunesmith_engine.fused.agreement import check_agreement, small_plan
 from tunesmith_engine.fused.altup_layer import AltUpLayer
 from tunesmith_engine.fused.assembly import Assembly
+from tunesmith_engine.fused.balance import BALANCED
 from tunesmith_engine.fused.graphs import StepGraphs, fixed_sizes, launching_s, most_tokens
 from tunesmith_engine.fused.layer import FusedLayer, Pass
 from tunesmith_engine.fused.memory import MemoryPlan, MemoryPlanner, WholeWeights
@@ -211,6 +212,8 @@ class FusedModel:
             )
         if self.plan.embedding_on_host:
             sentences.append(Message("The embedding is kept in system memory."))
+        if self.balances:
+            sentences.append(BALANCED)
         return [*sentences, *self._assembly.places.experts.report]
 
     @property

@@ -22,6 +22,7 @@ from tunesmith_engine.data import Example, PreparedData
 from tunesmith_engine.decode import MOST_ROWS, Decoder
 from tunesmith_engine.decode.plain import PlainDecoder
 from tunesmith_engine.device import Compute
+from tunesmith_engine.fused.balance import BALANCED
 from tunesmith_engine.methods import Method
 from tunesmith_engine.model.causality import check_looks_back_only, feels_padding
 from tunesmith_engine.model.expert_places import ExpertPlaces
@@ -165,7 +166,9 @@ class PlainPath:
                 Message("Padding changes what this model computes, so only examples of one length share a micro-batch.")
             )
         self.report += ExpertPlaces(model, compute.device).report
-        self._balances = objective is not None and balance_weight(model) > 0
+        balances = method.writes and balance_weight(model) > 0
+        self.report += [BALANCED] * balances
+        self._balances = objective is not None and balances
         self._equal_lengths, self._neftune_alpha = equal_lengths, neftune_alpha
         self._rotary = RotarySwitches(model)
         self._method, self.objective, self.longest = method, objective, longest
