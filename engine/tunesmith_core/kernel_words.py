@@ -11,6 +11,10 @@ FUSED = Message("{num_fused} of {num_layers} layers run on Tunesmith's own path.
 NOT_FUSED = Message("Not fused in {num_unfused} of {num_layers} layers. {note}")
 RUNNING = Message("Triton kernels: {names}.")
 TWINS = Message("In plain PyTorch: {names}. {reason}")
+BALANCED = Message(
+    "Losses, held-out ones too, include the model's own term for an even use of its experts (output_router_logits), so "
+    "perplexities made of them are too high."
+)
 
 
 def summary(sentences: Iterable[str]) -> Iterator[Message]:

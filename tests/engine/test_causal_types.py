@@ -15,6 +15,7 @@ from torch.nn import functional
 from transformers import AutoModelForCausalLM
 
 from tests.engine import causal_types
+from tunesmith_core import kernel_words
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.model_folder import known_tokens
 from tunesmith_core.position_limits import num_positions
@@ -23,7 +24,6 @@ from tunesmith_engine.data import Example, PreparedData
 from tunesmith_engine.data.collate import collate
 from tunesmith_engine.data.prepare import DataStats
 from tunesmith_engine.device import choose_compute
-from tunesmith_engine.fused import balance
 from tunesmith_engine.methods import method_of
 from tunesmith_engine.model.folder import model_folder, num_rows
 from tunesmith_engine.model.load import check_row_lengths, check_weights, load_config
@@ -373,8 +373,8 @@ def test_the_fused_path_counts_it_for_the_same_rows_as_plain_pytorch(size: int, 
         Trained(spec_of(folder, schedule=schedule, hardware={"kernels": kernels}), data) for kernels in (True, False)
     )
     assert (ours.path.name, plain.path.name) == ("fused", "plain")
-    assert balance.BALANCED in ours.path.report
-    assert balance.BALANCED in plain.path.report
+    assert kernel_words.BALANCED in ours.path.report
+    assert kernel_words.BALANCED in plain.path.report
     assert ours.losses == pytest.approx(plain.losses, rel=TOLERANCE)
 
 

@@ -25,6 +25,7 @@ from tunesmith_core.spec import RunSpec
 from tunesmith_engine.device import choose_compute
 from tunesmith_engine.export import whole_model
 from tunesmith_engine.export.adapter import export_adapter
+from tunesmith_engine.export.adapter_card import adapter_card
 from tunesmith_engine.methods import method_of
 from tunesmith_engine.model.lora import trainable
 
@@ -73,6 +74,23 @@ def test_plain_peft_computes_what_was_trained(kind: str, tiny_model: Path, tmp_p
 @pytest.mark.parametrize("kind", [kind for kind in AGREE if kind not in QUICK])
 def test_plain_peft_computes_what_was_trained_of_every_other_type(kind: str, tiny_model: Path, tmp_path: Path) -> None:
     _check_restored(causal_types.write_model(kind, tmp_path / "model", tiny_model), tmp_path)
+
+
+def test_the_card_tells_how_an_rwkv_is_not_halved_beside_its_adapter(tiny_model: Path, tmp_path: Path) -> None:
+    folder = causal_types.write_model("rwkv", tmp_path / "model", tiny_model, rescale_every=1)
+    model = _trained(folder)
+    export_adapter(model, _Tokenizer(), "", tmp_path / "adapter", tmp_path / "tmp")
+    whole, halved = (
+        AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **options)
+        for options in ({"rescale_every": 0}, {})
+    )
+    torch.testing.assert_close(_restored(whole, tmp_path / "adapter"), _logits(model), rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(_restored(halved, tmp_path / "adapter"), _logits(model), rtol=1e-2, atol=1e-2)
+    nothing: dict[str, Any] = dict.fromkeys(("eval_loss_before", "eval_loss_after", "preferences"))
+    counts = {"num_train_rows": 1, "num_eval_rows": 0, "step": 3}
+    for base, is_told in ((folder, True), (tiny_model, False)):
+        card = adapter_card(spec_of(base), model_folder=base, data_hash="", system_prompt="", **counts, **nothing)
+        assert ("model', rescale_every=0)" in card) is is_told
 
 
 @pytest.mark.parametrize(

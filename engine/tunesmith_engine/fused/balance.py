@@ -11,13 +11,7 @@ from __future__ import annotations
 
 import torch
 
-from tunesmith_core.messages import Message
 from tunesmith_engine.shapes import BalanceShape
-
-BALANCED = Message(
-    "Losses, held-out ones too, include the model's own term for an even use of its experts (output_router_logits), so "
-    "perplexities made of them are too high."
-)
 
 
 class Balance:

@@ -15,6 +15,7 @@ import torch
 from peft import PeftModel
 
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.kernel_words import BALANCED
 from tunesmith_core.messages import Message
 from tunesmith_engine.data.example import Example
 from tunesmith_engine.device import Compute
@@ -22,7 +23,6 @@ from tunesmith_engine.fused import fp8
 from tunesmith_engine.fused.agreement import check_agreement, small_plan
 from tunesmith_engine.fused.altup_layer import AltUpLayer
 from tunesmith_engine.fused.assembly import Assembly
-from tunesmith_engine.fused.balance import BALANCED
 from tunesmith_engine.fused.graphs import StepGraphs, fixed_sizes, launching_s, most_tokens
 from tunesmith_engine.fused.layer import FusedLayer, Pass
 from tunesmith_engine.fused.memory import MemoryPlan, MemoryPlanner, WholeWeights

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import torch
 
 from tunesmith_core.adapter_kinds import KINDS
-from tunesmith_core.kernel_words import PLAIN
+from tunesmith_core.kernel_words import BALANCED, PLAIN
 from tunesmith_core.messages import Message
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data import Example, PreparedData
 from tunesmith_engine.decode import MOST_ROWS, Decoder
 from tunesmith_engine.decode.plain import PlainDecoder
 from tunesmith_engine.device import Compute
-from tunesmith_engine.fused.balance import BALANCED
 from tunesmith_engine.methods import Method
 from tunesmith_engine.model.causality import check_looks_back_only, feels_padding
 from tunesmith_engine.model.expert_places import ExpertPlaces
