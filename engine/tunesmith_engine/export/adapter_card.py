@@ -9,6 +9,7 @@ from tunesmith_core import rewards, unquantized
 from tunesmith_core.adapter_folders import lineage, reference_name
 from tunesmith_core.adapter_kinds import KINDS, papers
 from tunesmith_core.declared import Declaration
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.evaluations import loss_help, shown
 from tunesmith_core.exports import UNKNOWN_LICENCE
 from tunesmith_core.objectives import DISTILLATION, FROM_LABELS, FROM_STEPS, HEADS, ORIGINS, REINFORCEMENT
@@ -118,14 +119,22 @@ def _use(spec: RunSpec, model_folder: Path) -> str:
 def _use_adapter(spec: RunSpec, model_folder: Path) -> str:
     growth = growth_of(model_folder, spec)
     room = f"\nbase.resize_token_embeddings({growth.num_rows})  # room for the new words" if growth else ""
-    # Otherwise transformers halves a layer's weights, and not the adapter beside them.
-    whole = f", {HALVING}=0" if hasattr(load_config(model_folder), HALVING) else ""
+    whole = f", {HALVING}=0" if _halves(model_folder) else ""
     return f"""from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")
 base = AutoModelForCausalLM.from_pretrained({base_model_name(spec)!r}{whole}){room}
 model = PeftModel.from_pretrained(base, "THIS_FOLDER")"""
+
+
+def _halves(model_folder: Path) -> bool:
+    """Return whether transformers halves weights of the base model's layers, and not the adapter beside them."""
+    try:
+        return hasattr(load_config(model_folder), HALVING)
+    except TunesmithError:
+        # The folder may be gone by the end of a run, and the card is no reason to fail.
+        return False
 
 
 def _use_head(spec: RunSpec) -> str:

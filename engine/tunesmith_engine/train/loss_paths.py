@@ -165,9 +165,10 @@ class PlainPath:
                 Message("Padding changes what this model computes, so only examples of one length share a micro-batch.")
             )
         self.report += ExpertPlaces(model, compute.device).report
-        balances = method.writes and balance_weight(model) > 0
-        self.report += [BALANCED] * balances
-        self._balances = objective is not None and balances
+        balances = balance_weight(model) > 0
+        if balances and objective is None and method.writes:
+            self.report.append(BALANCED)
+        self._balances = balances and objective is not None
         self._equal_lengths, self._neftune_alpha = equal_lengths, neftune_alpha
         self._rotary = RotarySwitches(model)
         self._method, self.objective, self.longest = method, objective, longest

@@ -9,13 +9,13 @@ from tunesmith_core.spec_rollouts import RewardSpec
 from tunesmith_engine.export.adapter_card import adapter_card
 
 
-def card(before: float | None, after: float | None, model_folder: Path) -> str:
+def card(before: float | None, after: float | None) -> str:
     spec = RunSpec()
     spec.model.path, spec.objective.kind = "org/model", "grpo"
     spec.rollouts.rewards = [RewardSpec(), RewardSpec(kind="python", path="/home/someone/own.py", weight=0.5)]
     return adapter_card(
         spec,
-        model_folder=model_folder,
+        model_folder=Path("nowhere"),
         data_hash="0",
         num_train_rows=1,
         num_eval_rows=1,
@@ -27,8 +27,8 @@ def card(before: float | None, after: float | None, model_folder: Path) -> str:
     )
 
 
-def test_it_tells_rewards_and_no_loss(tiny_model: Path) -> None:
-    text = card(-0.25, -0.5, tiny_model)
+def test_it_tells_rewards_and_no_loss() -> None:
+    text = card(-0.25, -0.5)
     assert "Held-out reward: 0.250 before, 0.500 after. The reward is the mean over answers." in text
     assert "- Method: Group relative policy optimization (GRPO), Shao et al. 2024" in text
     assert "- Rewards: Right answer, Your Python file: own.py (weight 0.5)\n" in text
@@ -36,5 +36,5 @@ def test_it_tells_rewards_and_no_loss(tiny_model: Path) -> None:
     assert "Held-out loss" not in text
 
 
-def test_what_was_not_measured_is_told(tiny_model: Path) -> None:
-    assert "No held-out reward was measured." in card(None, None, tiny_model)
+def test_what_was_not_measured_is_told() -> None:
+    assert "No held-out reward was measured." in card(None, None)
