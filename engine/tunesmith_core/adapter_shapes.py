@@ -34,9 +34,19 @@ _WHOLE_EXPERTS = ({"gate_up_proj", "down_proj"}, {"gate_proj", "up_proj", "down_
 NO_OUT_PROJ = frozenset("falcon_h1 falcon_mamba mamba mamba2 nemotron_h".split())
 """Types whose out_proj PEFT leaves alone: its weight is read by other code."""
 
-READ_PAST_ADAPTERS = frozenset({"correction_coefs"})
-"""Linear layers with whose weights the model's own code multiplies in training, so that an adapter would stay as it
-began: those of Gemma 3n, see `Gemma3nTextAltUp.correct` of transformers."""
+_STEP_SIZES = frozenset({"dt_proj"})
+_ALTUP = frozenset({"correction_coefs"})
+READ_PAST_ADAPTERS: Mapping[str, frozenset[str]] = {
+    "falcon_mamba": _STEP_SIZES,
+    "gemma3n": _ALTUP,
+    "gemma3n_text": _ALTUP,
+    "jamba": _STEP_SIZES,
+    "longcat_flash": frozenset({"classifier"}),
+    "mamba": _STEP_SIZES,
+}
+"""Linear layers, by type of model, with whose weights the model's own code multiplies, so that an adapter would stay as
+it began: see `FalconMambaMixer`, `Gemma3nTextAltUp.correct` and `LongcatFlashTopkRouter` of transformers. Quantized,
+Falcon Mamba and Jamba call theirs, and an adapter that learned there would be another model's once it is merged."""
 
 ABOUT = frozenset(
     "ctrl deepseek_v4 fuyu gemma3n gemma3n_text git glm4v_moe hrm_text jetmoe lfm2_vl modernbert-decoder "
@@ -77,12 +87,12 @@ def num_adapter_parameters(
         rank: of the adapter.
         of_layer: the size at a linear layer by its name, its outputs and its inputs, where that is another.
     """
-    names = NAMES_OF_EXPERTS.get(model_type, frozenset())
+    names = NAMES_OF_EXPERTS.get(model_type, frozenset()) | READ_PAST_ADAPTERS.get(model_type, frozenset())
     total, num_others = 0, 0
     for tensor, (rows, columns) in linear.items():
         leaf = _leaf(tensor)
         wanted = leaf in targets if targets is not None else leaf != "out_proj" or model_type not in NO_OUT_PROJ
-        if wanted and leaf not in names and leaf not in READ_PAST_ADAPTERS:
+        if wanted and leaf not in names:
             module = tensor.removesuffix(".weight")
             num_others += of_layer(module, rows, columns) if of_layer else rank * (rows + columns)
     for tensor in adapted_experts(model_type, linear, experts, targets):
@@ -103,8 +113,9 @@ def adapted_experts(
     A name that a linear layer has means that layer, not a weight of experts, except for `NAMES_OF_EXPERTS`.
     """
     names = NAMES_OF_EXPERTS.get(model_type, frozenset())
+    experts = [tensor for tensor in experts if _leaf(tensor) not in READ_PAST_ADAPTERS.get(model_type, ())]
     if targets is None:
-        return list(experts) if names else []
+        return experts if names else []
     of_layers = frozenset() if names else {_leaf(tensor) for tensor in linear}
     return [tensor for tensor in experts if not (_meant(tensor, names) - of_layers).isdisjoint(targets)]
 

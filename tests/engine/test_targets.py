@@ -72,13 +72,25 @@ def test_a_layer_that_peft_forbids_is_refused_by_name(tiny_model: Path, tmp_path
     assert caught.value.code == "lora-target-modules-missing"
 
 
-def test_a_layer_that_training_passes_by_gets_no_adapter(tiny_model: Path, tmp_path: Path) -> None:
-    """Gemma 3n's own code multiplies with the corrections' weights in training: an adapter would never learn."""
-    folder = causal_types.write_model("gemma3n_text", tmp_path / "m", tiny_model)
+@pytest.mark.parametrize(
+    ("kind", "name", "beside"),
+    [
+        ("falcon_mamba", "dt_proj", "x_proj"),
+        ("gemma3n_text", "correction_coefs", "q_proj"),
+        ("jamba", "dt_proj", "q_proj"),
+        ("longcat_flash", "classifier", "o_proj"),
+        ("mamba", "dt_proj", "x_proj"),
+    ],
+)
+def test_a_layer_that_training_passes_by_gets_no_adapter(
+    kind: str, name: str, beside: str, tiny_model: Path, tmp_path: Path
+) -> None:
+    """The model's own code multiplies with the layer's weight: an adapter would never learn."""
+    folder = causal_types.write_model(kind, tmp_path / "m", tiny_model)
     (left_out,) = [words for words in described(_adapted(folder)) if words.startswith("Without adapters")]
-    assert "altup.correction_coefs" in left_out
-    with pytest.raises(UserError, match=r"No adapter fits here: correction_coefs\."):
-        _adapted(folder, target_modules=["q_proj", "correction_coefs"])
+    assert name in left_out
+    with pytest.raises(UserError, match=rf"No adapter fits here: {name}\."):
+        _adapted(folder, target_modules=[beside, name])
 
 
 def test_layers_beside_experts_are_not_taken_for_them(tiny_model: Path, tmp_path: Path) -> None:

@@ -68,6 +68,8 @@ def choose_targets(model: Any, adapter: AdapterSpec) -> Targets:  # Any: a trans
     parameters += converted
     excluded: list[str] = []
     if isinstance(modules, list):
+        if adapter.target_modules == ALL_LINEAR:
+            modules = [name for name in modules if not _is_forbidden(model, name)]
         _check_names(model, modules)
     else:
         excluded = _not_adaptable(model)
@@ -248,7 +250,7 @@ def _not_adaptable(model: nn.Module) -> list[str]:
 
 def _is_forbidden(model: Any, name: str) -> bool:  # Any: a transformers model
     end = name.rpartition(".")[2]
-    if end in READ_PAST_ADAPTERS:
+    if end in READ_PAST_ADAPTERS.get(model.config.model_type, ()):
         return True
     try:
         LoraModel._check_target_module_compatiblity(None, LoraConfig(), model, end)
