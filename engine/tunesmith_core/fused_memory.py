@@ -246,11 +246,7 @@ def activation_bytes(spec: RunSpec, card: ModelCard, size: int, num_tokens: int,
     beside += lent_numbers(card, size) + _own_inputs(card) + (d + extra) * bool(_own_inputs(card))
     beside += altup_memory.beside(card, extra)
     numbers = num_kept * kept + keeps_attention * attention + shared + 3 * (d + extra) + beside
-    inside = max(
-        kind.tokens_at_once(num_tokens, _tiling(level).attention_numbers)
-        * (size * kind.numbers_at_once + kind.bytes_at_once)
-        for kind in kinds
-    )
+    inside = max(kind.passing_bytes(size, num_tokens, _tiling(level).attention_numbers) for kind in kinds)
     inside = max(inside, num_tokens * altup_memory.passing_bytes(card, size))
     inside += min(num_tokens, _tiling(level).mlp_tokens) * altup_memory.tile_bytes(card, size)
     # The head works where the blocks of the layers do: what it takes is counted there.

@@ -79,6 +79,7 @@ class Mixer:
         numbers_at_once: of which its own operations make copies.
         bytes_at_once: that they take beside.
         block_columns: how often the adapters' columns stand in the block.
+        branch: the other one, where two read the same input one after the other.
     """
 
     num_layers: int
@@ -93,6 +94,13 @@ class Mixer:
     numbers_at_once: int
     bytes_at_once: int
     block_columns: int = 1
+    branch: Mixer | None = None
+
+    def passing_bytes(self, size: int, num_tokens: int, attention_numbers: int) -> int:
+        """Return what its own operations allocate and give back, for numbers of so many bytes."""
+        beside = self.branch.passing_bytes(size, num_tokens, attention_numbers) if self.branch else 0
+        at_once = self.tokens_at_once(num_tokens, attention_numbers)
+        return max(beside, at_once * (size * self.numbers_at_once + self.bytes_at_once))
 
     def tokens_at_once(self, num_tokens: int, numbers_at_once: int) -> int:
         """Return of how many tokens with all heads it takes the memory: long batches go by groups of heads."""
@@ -162,7 +170,7 @@ def _together(card: ModelCard, attention: Mixer, scan: Mixer) -> Mixer:
         block=max(attention.block, scan.block),
         beside=attention.beside + scan.beside + 2 * card.hidden_size,
         beside_columns=attention.beside_columns + scan.beside_columns + 1,
-        bytes_at_once=attention.bytes_at_once + scan.bytes_at_once,
+        branch=scan,
     )
 
 
