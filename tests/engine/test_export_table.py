@@ -22,6 +22,20 @@ pytestmark = [pytest.mark.long, pytest.mark.usefixtures("home")]
 SIZES = {"hidden_size": 256, "intermediate_size": 512}
 """Multiples of 256, as real models have them: K-quants round 256 numbers together."""
 
+_FOUR_TIMES = {"hidden_size": 256}
+_WHOLE_HEADS = SIZES | {"head_dim": 64}
+SIZES_OF = {
+    "bloom": _FOUR_TIMES,
+    "cohere2": _WHOLE_HEADS,
+    "falcon": {"hidden_size": 256, "ffn_hidden_size": 512},
+    "gpt2": _FOUR_TIMES,
+    "mamba2": {"hidden_size": 256, "num_heads": 32, "head_dim": 16},
+    "mpt": _FOUR_TIMES,
+    "nemotron": _WHOLE_HEADS,
+}
+"""Of types whose MLP is four times as wide as the model, whose config names it otherwise, or whose heads together are
+as wide as the model."""
+
 PADDED_TO = 64
 """Rows of an embedding, of which real models have more than tokens."""
 
@@ -40,8 +54,17 @@ def _with_real_tokenizer(name: str, folder: Path) -> Run:
     return trained_run(causal_types.write_model(kind, folder / "model", words, **changes))[0]
 
 
+def _small(kind: str, folder: Path) -> Run:
+    whole = kind.removesuffix("_text") if "_vl_" in kind else kind
+    if whole == kind:
+        return run_for_llama_cpp(folder, kind, **SIZES_OF.get(kind, SIZES))
+    # The decoder of a model for images and texts: heads stay as wide, for their positions are divided among three axes.
+    inner = overrides_for_llama_cpp(whole)["text_config"] | SIZES
+    return run_for_llama_cpp(folder, whole, text_config=inner | {"num_attention_heads": 16, "num_key_value_heads": 2})
+
+
 ROWS: dict[str, Callable[[Path], Run]] = {
-    **{kind: lambda folder, kind=kind: run_for_llama_cpp(folder, kind, **SIZES) for kind in ARCHITECTURES},
+    **{kind: lambda folder, kind=kind: _small(kind, folder) for kind in ARCHITECTURES},
     **{
         f"{kind}, real {name}": lambda folder, name=name: _with_real_tokenizer(name, folder)
         for name, kind in REAL.items()
