@@ -24,7 +24,7 @@ NUM_ROUNDS = 7
 COLUMNS_OF_COUNTER = 8
 TILE, FLOAT32_TILE = (32, 64), (16, 32)
 """Rows and columns. A float32 product uses no tensor core: threads hold its factors, and a larger tile spills."""
-FLOAT32_SPAN = 512
+FLOAT32_SPAN = 256
 """Columns whose products are added up before they join the sum: one sum over 14,336 columns in a row errs ten times as
 much as PyTorch's product."""
 LEAST_RANKS, MOST_RANKS = 16, 64
