@@ -291,7 +291,7 @@ def _all_spoiled(place: Place) -> None:
         path.write_bytes(b"")
 
 
-EARLIER = ("earlier version", "don't fit", "optimizer.name", "spec.json", "the row has no column", "this objective learns")
+EARLIER = ("earlier version", "don't fit", "optimizer.name", "spec.json", "row has no column", "this objective learns")
 
 
 def _of_earlier_version(change: Change) -> Change:
