@@ -42,9 +42,11 @@ PADDED_TO = 64
 
 COLUMNS = ("merged", "f16", "q8_0", "q4_k_m")
 MOST_NATS = {"f16": 1e-3, "q8_0": 1e-2}
-"""What is promised of dense models; a smaller type may lose what the reference quantizer loses, which its proof checks.
-Where numbers are rounded a router of random weights may choose another expert: a mixture may lose what it loses by the
-rounding alone, as the numerics policy measures it."""
+"""What is promised; a smaller type may lose what the reference quantizer loses, which its proof checks."""
+
+ROUNDED_ROUTERS = ("gpt_oss", "qwen3_5_moe_text", "qwen3_next")
+"""Small mixtures whose routers, of random weights, choose another expert once numbers are rounded: they may lose what
+the trained model loses by the rounding alone, as the numerics policy measures it."""
 
 REAL = {"llama3": "llama", "qwen3": "qwen3", "gemma3": "gemma3_text"}
 
@@ -100,6 +102,7 @@ def test_what_every_architecture_loses_in_every_type(name: str, tmp_path: Path, 
             sys.stderr.write(f"\nagreement and mean divergence in nats\n{'':<22} | {heads}")
         sys.stderr.write(f"\n{_line(name, proofs)}")
     assert all((each["passed"], each["num_prompts"]) == (True, 20) for each in proofs.values())
-    assert proofs["f16"]["agreement"] >= proofs["f16"]["rounding"]["agreement"]
+    alone = {each: proofs[each]["rounding"] for each in MOST_NATS if name in ROUNDED_ROUTERS}
+    assert proofs["f16"]["agreement"] >= (alone["f16"]["agreement"] if alone else 1)
     for each, most in MOST_NATS.items():
-        assert proofs[each]["mean_kl"] < max(most, FACTOR * proofs[each]["rounding"]["mean_kl"]), each
+        assert proofs[each]["mean_kl"] < (max(most, FACTOR * alone[each]["mean_kl"]) if alone else most), each
