@@ -24,9 +24,9 @@ NUM_ROUNDS = 7
 COLUMNS_OF_COUNTER = 8
 TILE, FLOAT32_TILE = (32, 64), (16, 32)
 """Rows and columns. A float32 product uses no tensor core: threads hold its factors, and a larger tile spills."""
-FLOAT32_SPAN = 256
-"""Columns whose products are added up before they join the sum: one sum over 14,336 columns in a row errs ten times as
-much as PyTorch's product."""
+FLOAT32_SPAN = 128
+"""Columns, or rows, whose products are added up before they join the sum: one sum over 14,336 columns in a row errs
+ten times as much as PyTorch's product."""
 LEAST_RANKS, MOST_RANKS = 16, 64
 """Of a program: what a tensor core takes, and what registers hold."""
 MOST_SPLITS, LEAST_ROWS_OF_SPLIT = 4, 512
@@ -110,7 +110,7 @@ def weight_gradient(to_shrunk: torch.Tensor, x: torch.Tensor, mask: Mask) -> tor
         (triton.cdiv(width, columns), triton.cdiv(num_ranks, ranks), num_splits),
         (to_shrunk, x, mask.seed, sums),
         (to_shrunk.stride(0), x.stride(0), num_rows, rows_of_split, mask.first_row, num_ranks, mask.factor),
-        (width, rows, columns, ranks, mask.threshold, NUM_ROUNDS),
+        (width, FLOAT32_SPAN if x.dtype == torch.float32 else 0, rows, columns, ranks, mask.threshold, NUM_ROUNDS),
         num_warps=NUM_WARPS,
     )
     return sums.sum(0)
@@ -228,6 +228,7 @@ def _weight_gradient(
     num_ranks,
     factor,
     WIDTH: tl.constexpr,
+    SPAN: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     RANKS: tl.constexpr,
@@ -240,6 +241,7 @@ def _weight_gradient(
     begin = tl.program_id(2) * rows_of_split
     key = tl.load(seed)
     total = tl.zeros((RANKS, COLUMNS), dtype=tl.float32)
+    part = total
     for start in range(begin, min(begin + rows_of_split, num_rows), ROWS):
         row = start + tl.arange(0, ROWS)
         inside = (row < num_rows)[:, None] & (column < WIDTH)[None, :]
@@ -249,9 +251,16 @@ def _weight_gradient(
         exists = (row < num_rows)[:, None] & (rank < num_ranks)[None, :]
         places = to_shrunk + row.to(tl.int64)[:, None] * to_shrunk_stride + rank[None, :]
         slopes = tl.load(places, mask=exists, other=0.0)
-        total += tl.dot(tl.trans(slopes), some, input_precision="ieee")
+        part += tl.dot(tl.trans(slopes), some, input_precision="ieee")
+        # Where one sum is exact enough, a second one would only take registers.
+        if SPAN > 0:  # noqa: SIM102 - a constant and a number of the program: Triton can't join them by `and`
+            if (start - begin + ROWS) % SPAN == 0:
+                total += part
+                part = tl.zeros((RANKS, COLUMNS), dtype=tl.float32)
+    if SPAN > 0:
+        part += total
     places = sums + (tl.program_id(2) * num_ranks + rank).to(tl.int64)[:, None] * WIDTH + column[None, :]
-    tl.store(places, total * factor, mask=(rank < num_ranks)[:, None] & (column < WIDTH)[None, :])
+    tl.store(places, part * factor, mask=(rank < num_ranks)[:, None] & (column < WIDTH)[None, :])
 
 
 @jit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,11 +122,25 @@ class Inputs:
     def __init__(self, sizes: Sizes, device: torch.device, dtype: torch.dtype) -> None:
         self.sizes, self.device, self.dtype = sizes, device, dtype
         self._generator = torch.Generator().manual_seed(SEED)
+        self._drawn: list[torch.Tensor] = []
+        self._num_used = 0
+
+    def again(self, dtype: torch.dtype) -> Inputs:
+        """Return the inputs from the first on, in another format; what was drawn is not drawn once more."""
+        other = Inputs(self.sizes, self.device, dtype)
+        other._generator, other._drawn = self._generator, self._drawn
+        return other
 
     def random(self, *shape: int) -> torch.Tensor:
         """Return normal random numbers, contiguous."""
-        values = torch.randn(shape, generator=self._generator).to(getattr(torch, self.sizes.dtype))
-        return values.to(self.device, self.dtype)
+        values = self._next(lambda: torch.randn(shape, generator=self._generator).to(getattr(torch, self.sizes.dtype)))
+        return values.to(self.device, self.dtype, copy=True)
+
+    def _next(self, draw: Callable[[], torch.Tensor]) -> torch.Tensor:
+        if self._num_used == len(self._drawn):
+            self._drawn.append(draw())
+        self._num_used += 1
+        return self._drawn[self._num_used - 1]
 
     def rows(self, width: int, num_rows: int = NUM_ROWS) -> torch.Tensor:
         """Return normal random numbers [num_rows, width] with other columns behind them."""
@@ -137,7 +152,8 @@ class Inputs:
 
     def integers(self, low: int, high: int, num: int) -> torch.Tensor:
         """Return random integers below `high`."""
-        return torch.randint(low, high, (num,), generator=self._generator).to(self.device)
+        values = self._next(lambda: torch.randint(low, high, (num,), generator=self._generator))
+        return values.to(self.device, copy=True)
 
     def attention(self, window: int | None, chunk: int | None, wide: bool = False) -> AttentionShape:
         """Return attention of the model's kind, with scores of its heads' own where it has them.

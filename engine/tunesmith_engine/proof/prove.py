@@ -89,9 +89,10 @@ def _reason(name: str, sizes: Sizes, device: torch.device) -> str | None:
     """Return what is wrong with a kernel, or None."""
     try:
         dtype = torch.float32 if CASES[name].in_float32 else getattr(torch, sizes.dtype)
-        kernel = _compute(name, Inputs(sizes, device, dtype), twin=False)
-        twin = _compute(name, Inputs(sizes, device, dtype), twin=True)
-        oracle = _compute(name, Inputs(sizes, device, CASES[name].exact_dtype), twin=True)
+        inputs = Inputs(sizes, device, dtype)
+        kernel = _compute(name, inputs, twin=False)
+        twin = _compute(name, inputs.again(dtype), twin=True)
+        oracle = _compute(name, inputs.again(CASES[name].exact_dtype), twin=True)
         for part, exact in oracle.items():
             if excess := _excess(kernel[part], twin[part], exact, dtype):
                 return Message("It computes {part} wrong on this computer: {excess}.", part=part, excess=excess)
@@ -103,8 +104,10 @@ def _reason(name: str, sizes: Sizes, device: torch.device) -> str | None:
 
 def _compute(name: str, inputs: Inputs, twin: bool) -> Results:
     """Run a kernel's case and wait for its end, so that a fault is found where it belongs."""
-    results = CASES[name].compute(inputs.sizes, inputs, twin)
-    return {part: values.double().cpu() for part, values in results.items()}
+    results = {part: values.double() for part, values in CASES[name].compute(inputs.sizes, inputs, twin).items()}
+    if inputs.device.type == "cuda":
+        torch.cuda.synchronize(inputs.device)
+    return results
 
 
 def _excess(kernel: torch.Tensor, twin: torch.Tensor, exact: torch.Tensor, dtype: torch.dtype) -> str | None:

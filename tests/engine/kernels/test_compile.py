@@ -54,7 +54,7 @@ ATTENTION, WIDE = "attention-triton", "attention-wide"
 MAX_REGISTERS = {
     **dict.fromkeys((ATTENTION, WIDE, "delta_rule", "channel_delta", "state_space"), 255),
     **dict.fromkeys(("grouped_product", "nf4_rows"), 255),
-    **dict.fromkeys(("nf4_matvec", "cached_attention"), 168),
+    **dict.fromkeys(("nf4_matvec", "cached_attention", "dropout"), 168),
     "short_convolution": 136,
 }
 """Of a thread; `ELEMENT_WISE_REGISTERS` where not named. Above 128 fewer than 512 threads fit on a multiprocessor."""

@@ -23,7 +23,7 @@ from tunesmith_engine.kernels.dropout import (
 )
 
 SIZES = [(5, 64, 4, 0), (70, 200, 16, 1), (33, 72, 70, 0), (LEAST_ROWS_OF_SPLIT + 3, 24, 3, 0)]
-SIZES += [(3, 2 * FLOAT32_SPAN + 72, 4, 0), (1, 1, 1, 0)]
+SIZES += [(3, 4 * FLOAT32_SPAN + 72, 4, 0), (8 * LEAST_ROWS_OF_SPLIT + 5, 40, 4, 0), (1, 1, 1, 0)]
 
 
 def mask_on(device: torch.device, share: float = 0.3, seed: int = 2**40 + 12345, first_row: int = 0) -> Mask:
