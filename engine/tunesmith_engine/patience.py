@@ -105,7 +105,8 @@ def disk_problem(error: Exception, folder: Path) -> TunesmithError | None:
     fault = as_os_error(error)
     if fault is None or fault.errno not in files.DISK_FAULTS:
         return None
-    fault.filename = fault.filename or str(folder)
+    # The engine names files from the run's folder; a person has to find the disk.
+    fault.filename = str(Path(fault.filename or folder).absolute())
     return wrap(fault)
 
 

@@ -148,6 +148,17 @@ def test_full_disk_is_seen_before_anything_is_written(
     assert _names(checkpoints) == []
 
 
+def test_too_little_room_is_told_with_the_whole_path_and_never_as_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(files, "free_bytes", lambda _: 100)
+    with pytest.raises(EnvironmentProblem) as caught:
+        Checkpoints(Path("checkpoints"), 2, RunSpec(name="r")).save(_snapshot(2), {})
+    folder = tmp_path / "checkpoints"
+    assert caught.value.message == f"{folder}: a checkpoint needs 1 MiB, but only 0 MiB are free."
+
+
 def test_a_checkpoint_needs_a_fifth_more_room_than_its_numbers(
     checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,7 +169,7 @@ def test_a_checkpoint_needs_a_fifth_more_room_than_its_numbers(
         if has_room:
             checkpoints.save(snapshot, {})
         else:
-            with pytest.raises(EnvironmentProblem, match="a checkpoint needs 10 MiB, but only 12 MiB are free"):
+            with pytest.raises(EnvironmentProblem, match="a checkpoint needs 12 MiB, but only 11 MiB are free"):
                 checkpoints.save(snapshot, {})
     assert _names(checkpoints) == ["step-000002"]
 

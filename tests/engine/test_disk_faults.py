@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,6 +77,15 @@ def _serializer(disk: FaultyDisk) -> Callable[..., Any]:
         return plain(tensors, filename, *arguments, **options)
 
     return write
+
+
+@pytest.mark.parametrize("named", ["checkpoints/.part/optimizer.safetensors", ""])
+def test_a_person_is_told_which_disk_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str) -> None:
+    """The engine names files from its run's folder."""
+    monkeypatch.chdir(tmp_path)
+    problem = patience.disk_problem(OSError(errno.ENOSPC, "No space left on device", named or None), Path())
+    assert problem
+    assert problem.message == f"{tmp_path / named}: no space is left on the disk."
 
 
 def _adapter(run: Run) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -69,8 +70,8 @@ class Staging:
                 "{folder}: the export needs {size:.0f} MiB more, but only {free:.0f} MiB are free.",
                 hint="Free some space, or choose a folder on another drive.",
                 folder=self.target.parent,
-                size=missing / 2**20,
-                free=free / 2**20,
+                size=math.ceil(missing / 2**20),
+                free=free // 2**20,
             )
 
     def holds(self, name: str) -> bool:

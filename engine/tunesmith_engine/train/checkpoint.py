@@ -6,6 +6,7 @@ process that dies at any point leaves the earlier checkpoints whole and the new 
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 import uuid
@@ -130,14 +131,15 @@ class Checkpoints:
 
     def _check_space(self, snapshot: Snapshot) -> None:
         size = sum(t.numel() * t.element_size() for group in snapshot.tensors().values() for t in group.values())
-        free = files.free_bytes(self.folder)
-        if free < size * SPACE_FACTOR:
+        needed, free = size * SPACE_FACTOR, files.free_bytes(self.folder)
+        if free < needed:
             raise TunesmithError(
                 "disk-full",
                 "{folder}: a checkpoint needs {size:.0f} MiB, but only {free:.0f} MiB are free.",
-                folder=self.folder,
-                size=size / 2**20,
-                free=free / 2**20,
+                # The engine names files from the run's folder; a person has to find the disk.
+                folder=self.folder.absolute(),
+                size=math.ceil(needed / 2**20),
+                free=free // 2**20,
             )
 
     def _write(self, staging: Path, snapshot: Snapshot, fingerprint: dict[str, Any]) -> None:  # Any: JSON values
