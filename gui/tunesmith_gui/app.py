@@ -22,6 +22,7 @@ from tunesmith_gui.background import Job
 from tunesmith_gui.context import Context
 from tunesmith_gui.garbage import Garbage
 from tunesmith_gui.icons import app_icon
+from tunesmith_gui.plain_text import keep_breaks_out_of
 from tunesmith_gui.services import hub_token
 from tunesmith_gui.services.desktop import raise_window
 from tunesmith_gui.services.operation import operations
@@ -54,6 +55,7 @@ class App(QObject):
         tr.install_language(settings.language)
         self.context.preferences.changed.connect(self._on_preferences_changed)
         application.commitDataRequest.connect(self._on_session_end)
+        keep_breaks_out_of(application.clipboard())
         self.window = self._make_window()
 
     def open_files(self, files: list[str]) -> None:

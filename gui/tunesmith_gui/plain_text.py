@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from PySide6.QtCore import Qt, QUrl
-from PySide6.QtGui import QAction, QIcon, QTextCharFormat, QTextCursor
+from PySide6.QtGui import QAction, QClipboard, QIcon, QTextCharFormat, QTextCursor
 from PySide6.QtWidgets import (
     QComboBox,
     QGraphicsTextItem,
@@ -50,6 +50,7 @@ _SKINS = "\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
 """Colors of the emoji before them."""
 _TIP_COLUMNS = 100
 _JOINER, _BREAK = "\u2060", "\u200b"
+_IN_WINDOWS_PATH = re.compile(r"(?<=[^\s\\])\\(?=[^\s\\])")
 _LOOKALIKES = {"<": "‹", ">": "›", "&": "＆"}
 
 
@@ -58,10 +59,12 @@ def paragraphs(text: str, most: int = MAX_LETTERS, longest_word: int = LONGEST_W
     lines = _cut(visible(_cut(text, most)), most).split("\n")
     if most <= MAX_LETTERS and len(lines) > MAX_LINES:
         lines[MAX_LINES:] = [ELLIPSIS]
+    # As behind a slash, where Qt breaks lines by itself: a path of Windows would make its page wider than the window.
+    text = _IN_WINDOWS_PATH.sub(rf"\\{_BREAK}", "\n".join(lines))
     most_signs = min(longest_word, _MOST_SIGNS)
     sign = rf"(?:(?![\s/{_BREAK}])[\W\d_])"
     too_long = rf"[^\s/{_BREAK}]{{{longest_word + 1},}}|{sign}{{{most_signs + 1},}}"
-    return re.sub(too_long, lambda found: _BREAK.join(_pieces(found[0])), "\n".join(lines))
+    return re.sub(too_long, lambda found: _BREAK.join(_pieces(found[0])), text)
 
 
 def _pieces(word: str) -> Iterable[str]:
@@ -87,7 +90,7 @@ def _cut(text: str, most: int) -> str:
 
 def tip(text: str) -> str:
     """Return text for a tool tip: never taken for HTML, and no wider than a screen."""
-    folded = "\n".join(part for whole in paragraphs(text).replace(_BREAK, "").split("\n") for part in _folded(whole))
+    folded = "\n".join(part for whole in without_breaks(paragraphs(text)).split("\n") for part in _folded(whole))
     # An invisible letter that no tag and no entity begins with.
     return folded.replace("<", f"<{_JOINER}").replace("&", f"&{_JOINER}")
 
@@ -104,6 +107,22 @@ def _folded(text: str) -> Iterable[str]:
         yield text[:end]
         text = text[end:].lstrip(" ")
     yield text
+
+
+def without_breaks(text: str) -> str:
+    """Return text of a label without the invisible places where its lines may be broken."""
+    return text.replace(_BREAK, "")
+
+
+def keep_breaks_out_of(clipboard: QClipboard) -> None:
+    """Take the invisible places for line breaks out of what is copied from a label: no program opens such a path."""
+
+    def clean() -> None:
+        # Buttons that copy put text there as it is; a label's own copy is that of a document.
+        if clipboard.ownsClipboard() and clipboard.mimeData().hasHtml() and _BREAK in clipboard.text():
+            clipboard.setText(without_breaks(clipboard.text()))
+
+    clipboard.dataChanged.connect(clean)
 
 
 def set_tip(widget: QWidget, text: str) -> None:

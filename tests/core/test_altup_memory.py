@@ -56,6 +56,7 @@ def test_what_lies_beside_the_layers_is_counted() -> None:
 
 
 def test_a_width_for_each_layer_counts_as_the_largest(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="is not among the launcher's packages")
     folder = build_tiny_model(tmp_path / "model")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "intermediate_size": [96, 128]}))

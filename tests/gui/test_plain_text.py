@@ -11,7 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PySide6.QtCore import QAbstractItemModel, QAbstractListModel, QModelIndex, QPoint, QSize, Qt
+from PySide6.QtCore import (
+    QAbstractItemModel,
+    QAbstractListModel,
+    QMimeData,
+    QModelIndex,
+    QObject,
+    QPoint,
+    QSize,
+    Qt,
+    Signal,
+)
 from PySide6.QtGui import QAction
 from PySide6.QtGui import Qt as GuiQt
 from PySide6.QtWidgets import (
@@ -370,6 +380,54 @@ def test_a_long_run_of_signs_is_broken(sign: str, qtbot: QtBot) -> None:
     assert plain_text.paragraphs(sign * 4) == sign * 4
     digest = "0123456789abcdef" * 4
     assert plain_text.paragraphs(digest) == digest, "what is copied stays as it is"
+
+
+def test_a_path_of_windows_is_broken_as_one_of_linux_is(qtbot: QtBot) -> None:
+    words = "the very long name of a folder"
+    widths = []
+    for path in (f"/{words}/a.jsonl".replace(" ", "_"), f"C:\\{words}\\a.jsonl".replace(" ", "_")):
+        label = SafeLabel(path * 2, wrap=True)
+        qtbot.addWidget(label)
+        widths.append(label.minimumSizeHint().width())
+    assert widths[1] < 1.5 * widths[0]
+    assert plain_text.paragraphs("\\\\server\\a, \\ and x\\") == "\\\\server\\\u200ba, \\ and x\\"
+
+
+class Clipboard(QObject):
+    """Stands in for the desktop's, which the platform of the tests does not own."""
+
+    dataChanged = Signal()
+
+    def __init__(self, mine: bool, html: bool) -> None:
+        super().__init__()
+        self.mine, self.held = mine, QMimeData()
+        if html:
+            self.held.setHtml("<p>a</p>")
+
+    def ownsClipboard(self) -> bool:
+        return self.mine
+
+    def mimeData(self) -> QMimeData:
+        return self.held
+
+    def text(self) -> str:
+        return self.held.text()
+
+    def setText(self, text: str) -> None:
+        self.held = QMimeData()
+        self.held.setText(text)
+        self.dataChanged.emit()
+
+
+@pytest.mark.parametrize(
+    ("mine", "html", "left"), [(True, True, "C:\\a"), (False, True, "C:\\\u200ba"), (True, False, "C:\\\u200ba")]
+)
+def test_what_is_copied_from_a_label_can_be_pasted_as_a_path(mine: bool, html: bool, left: str) -> None:
+    clipboard = Clipboard(mine, html)
+    plain_text.keep_breaks_out_of(clipboard)  # type: ignore[arg-type]
+    clipboard.held.setText("C:\\\u200ba")
+    clipboard.dataChanged.emit()
+    assert clipboard.text() == left
 
 
 def test_a_color_of_an_emoji_stays_with_it() -> None:

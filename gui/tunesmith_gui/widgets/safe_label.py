@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QLabel, QSizePolicy, QWidget
 
 from tunesmith_core.messages import Message
 from tunesmith_core.plain_text import shortened
-from tunesmith_gui.plain_text import LONGEST_WORD, MAX_LETTERS, line, paragraphs, set_tip
+from tunesmith_gui.plain_text import LONGEST_WORD, MAX_LETTERS, line, paragraphs, set_tip, without_breaks
 from tunesmith_gui.tr import core_text
 
 _LINE_COLUMNS = 100
@@ -66,6 +66,10 @@ class SafeLabel(QLabel):
     def setText(self, text: str) -> None:
         """Shows a text; a message of the core in the language in force."""
         super().setText(self._plain(core_text(text) if isinstance(text, Message) else text))
+
+    def text(self) -> str:
+        """Return what is read, without the invisible places where lines may be broken."""
+        return without_breaks(super().text())
 
     def _plain(self, text: str) -> str:
         if self.wordWrap():

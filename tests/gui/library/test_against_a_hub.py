@@ -33,6 +33,7 @@ Wait = Callable[[Callable[[], object]], None]
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("torch", reason="is not among the launcher's packages")
     folder = build_tiny_model(tmp_path_factory.mktemp("tiny"))
     (folder / "README.md").write_text("---\nlicense: mit\n---\n# Tiny\nFor <b>tests</b>.\n")
     return folder

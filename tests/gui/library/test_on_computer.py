@@ -220,7 +220,7 @@ def test_verify_tells_which_files_changed(
     shown(page, qtbot)
     choose(row_of(page, "org/name"), "Verify the files")
     task = last("verify-model")
-    assert (task.begun, task.spec.path) == (True, "/models/org--name")
+    assert (task.begun, task.spec.path) == (True, str(Path("/models/org--name")))
     (row,) = page.findChildren(TaskRow)
     assert row.phase.text() == "Starting…", "a line that comes later would move the rows below"
     task.tell("progress", name="reading", done_bytes=25, total_bytes=100)
